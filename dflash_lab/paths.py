@@ -1,0 +1,18 @@
+"""Where things are kept: samples in the checkout, downloads in the cache, the user's work in the data."""
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_data_path
+
+SAMPLES = Path(__file__).resolve().parent.parent / "sample_configs"
+
+
+def cache_dir() -> Path:
+    """Folder for what can be made again, not created here; `DFLASH_LAB_CACHE` overrides the platform's."""
+    return Path(os.environ.get("DFLASH_LAB_CACHE") or user_cache_path("dflash-lab")).expanduser()
+
+
+def data_dir() -> Path:
+    """Folder for experiments and overlays, not created here; `DFLASH_LAB_DATA` overrides the platform's."""
+    return Path(os.environ.get("DFLASH_LAB_DATA") or user_data_path("dflash-lab")).expanduser()
