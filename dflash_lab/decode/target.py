@@ -1,0 +1,153 @@
+"""A causal language model as the loop sees it: prefill, verify, rollback, and the outputs of tapped layers.
+
+Works for any causal LM of transformers. Layer outputs are taken with hooks on the decoder layers, not from
+``hidden_states``: the last entry there is taken after the final norm, while engines hand the raw output on.
+Token ids in, logits out; the module knows no tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from dflash_lab.decode.cache import TargetCache
+from dflash_lab.errors import LabError
+
+EMBEDDING_TAP = -1
+"""Tap "layer -1": the input of layer 0. Only old engines' off-by-one readings ask for it."""
+
+
+class Target:
+    """The frozen target model shared by all runs; ``open`` starts one run on it.
+
+    Attributes: ``num_layers`` L, ``hidden_size`` H, ``vocab_size`` V, ``context_length`` (positions the model was
+    built for, None when its config names none), ``device`` (of the embedding table), ``dtype``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model: Any = model.eval()
+        self.config = self.model.config.get_text_config(decoder=True)
+        self.embedding: torch.Tensor = self.model.get_input_embeddings().weight
+        self.layers: Sequence[nn.Module] = _decoder_layers(self.model)
+        self.num_layers = len(self.layers)
+        self.vocab_size, self.hidden_size = self.embedding.shape
+        self.context_length: int | None = getattr(self.config, "max_position_embeddings", None)
+        self.device, self.dtype = self.embedding.device, self.embedding.dtype
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Raw rows of the embedding table, ``[..., H]``: without the target's own scale or norm."""
+        return F.embedding(ids, self.embedding)
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``lm_head`` on final hidden rows ``[..., H]`` -> logits ``[..., V]``, without scale or softcap."""
+        return self.model.get_output_embeddings()(hidden)
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> TargetRun:
+        """Start a run of at most ``capacity`` positions that hands out the outputs of the layers in ``taps``.
+
+        Raises LabError for a tap outside the model.
+        """
+        for tap in taps:
+            if not EMBEDDING_TAP <= tap < self.num_layers:
+                raise LabError(
+                    f"target_layer_ids holds {tap}, but the target has layers 0..{self.num_layers - 1}.",
+                    "Use ids of existing decoder layers (0-based layer outputs).",
+                )
+        return TargetRun(self, capacity, tuple(taps))
+
+    @torch.inference_mode()
+    def logits_after(self, ids: Sequence[int]) -> torch.Tensor:
+        """Logits ``[V]`` of the token that follows ``ids``, from one fresh pass without a cache."""
+        tensor = torch.tensor([list(ids)], device=self.device)
+        return self.model(tensor, use_cache=False, logits_to_keep=1).logits[0, -1]
+
+
+class TargetRun:
+    """One run's state on a Target: its cache and the taps of the last pass.
+
+    ``length`` positions are committed; ``forward`` appends, ``rollback`` forgets.
+    """
+
+    def __init__(self, target: Target, capacity: int, taps: tuple[int, ...]) -> None:
+        self.target = target
+        self.capacity = capacity
+        self.tap_ids = taps
+        self.cache = TargetCache(target.config, capacity)
+        self.length = 0
+        self._positions = torch.arange(capacity, device=target.device)[None]
+
+    def forward(self, ids: torch.Tensor, last_only: bool = False) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Run over ``ids [n]`` at positions length..length+n-1.
+
+        Returns logits ``[n, V]`` (``[1, V]`` with ``last_only``) and one ``[n, H]`` tensor per tap, by reference.
+        """
+        n = ids.shape[0]
+        captured: dict[int, torch.Tensor] = {}
+        handles = [_hook(self.target, tap, captured) for tap in set(self.tap_ids)]
+        try:
+            output = self.target.model(
+                ids[None],
+                position_ids=self._positions[:, self.length : self.length + n],
+                cache=self.cache,
+                use_cache=True,
+                logits_to_keep=1 if last_only else 0,
+            )
+        finally:
+            for handle in handles:
+                handle.remove()
+        self.length += n
+        return output.logits[0], [captured[tap][0] for tap in self.tap_ids]
+
+    def verify(self, block: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """``forward`` over [anchor, drafted...], ready to be rolled back into."""
+        if self.cache.is_hybrid:
+            self.cache.snapshot()
+        return self.forward(block)
+
+    def keep(self, block: torch.Tensor, kept: int) -> bool:
+        """Keep the first ``kept`` rows of the block just verified; returns whether rows had to be run again.
+
+        Attention-only targets move a counter. Hybrid targets restore their snapshot and re-run the kept rows.
+        """
+        dropped = block.shape[0] - kept
+        if not dropped:
+            return False
+        start = self.length - block.shape[0]
+        if not self.cache.is_hybrid:
+            self.length = start + kept
+            self.cache.rollback(self.length)
+            return False
+        self.length = start
+        self.cache.rollback(start)
+        self.forward(block[:kept], last_only=True)
+        return True
+
+
+def _decoder_layers(model: Any) -> Sequence[nn.Module]:
+    decoder = model.get_decoder()
+    for owner in (decoder, getattr(decoder, "language_model", None), getattr(decoder, "decoder", None)):
+        layers = getattr(owner, "layers", None)
+        if isinstance(layers, nn.ModuleList):
+            return list(layers)
+    raise LabError(
+        f"{type(model).__name__} has no list of decoder layers to tap.",
+        "Use a causal language model whose decoder keeps its blocks in `layers`.",
+    )
+
+
+def _hook(target: Target, tap: int, captured: dict[int, torch.Tensor]) -> Any:
+    if tap == EMBEDDING_TAP:
+
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            captured[tap] = args[0] if args else kwargs["hidden_states"]
+
+        return target.layers[0].register_forward_pre_hook(before, with_kwargs=True)
+
+    def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        captured[tap] = output[0] if isinstance(output, tuple) else output
+
+    return target.layers[tap].register_forward_hook(after)

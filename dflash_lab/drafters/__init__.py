@@ -1,0 +1,1 @@
+"""Drafters behind one small protocol: ``propose`` tokens from an anchor, ``commit`` what the target accepted."""
