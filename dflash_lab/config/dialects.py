@@ -8,7 +8,7 @@
 | RoPE | `rope_theta`, `rope_scaling` | `rope_parameters` | either, with the decoder stack |
 | decoder stack | top level | top level | `transformer_layer_config` |
 
-Works on plain JSON objects and judges no value. Only `write` and `drop_unknown` change the object they are given.
+Works on plain JSON objects and judges no value; only `write` and `drop_unknown` change what they are given.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def read(raw: Json, dialect: Dialect) -> Json:
 
 
 def read_rope(stack: Json) -> Json:
-    """RoPE as transformers 5 reads it: `rope_scaling`, else `rope_parameters`; theta from there or beside it."""
+    """RoPE as transformers 5 reads it: `rope_scaling`, else `rope_parameters`; theta in there or beside."""
     written = stack.get("rope_scaling") or stack.get("rope_parameters") or {}
     if not isinstance(written, dict) or any(isinstance(value, dict) for value in written.values()):
         raise ConfigError(

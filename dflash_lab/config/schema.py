@@ -1,13 +1,12 @@
 """One drafter config from any dialect: what DFlash's arithmetic needs to know, under one set of names.
 
-A `DrafterConfig` always stands for one JSON object, which it keeps: `to_json` gives that object back, and an
-edit changes it where the field stood. The rules here are z-lab's (package 0.1.0); other engines' are in `readers`.
+A `DrafterConfig` stands for one JSON object, which it keeps: `to_json` gives it back, and an edit changes it
+where the field stood. The rules here are z-lab's (package 0.1.0); other engines' are in `readers`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from pydantic import ConfigDict as ModelConfig
 
 from dflash_lab.config import dialects
+from dflash_lab.config.defaults import completed, default_taps
 from dflash_lab.config.dialects import Dialect
 from dflash_lab.config.errors import ConfigError
 from dflash_lab.config.fields import FIELDS, FieldInfo
@@ -34,11 +34,6 @@ __all__ = [
 
 LayerType = Literal["full_attention", "sliding_attention"]
 
-# What transformers' Qwen3Config fills in when a file leaves the key out.
-QWEN3_WINDOW = 4096
-QWEN3_MAX_WINDOW_LAYERS = 28
-QWEN3_HEAD_DIM = 128
-SPECULATORS_BLOCK = 8
 EDITABLE = (*dialects.STACK_FIELDS, *dialects.DRAFT_FIELDS, *dialects.TOP_FIELDS, "rope_parameters")
 
 
@@ -59,19 +54,11 @@ class LayerAttention:
     two_sided: bool = False
 
 
-def default_taps(num_target_layers: int, n: int) -> tuple[int, ...]:
-    """The `n` taps used when a file names none: spread from layer 1 to L-3, rounded; one tap is L // 2."""
-    if n == 1:
-        return (num_target_layers // 2,)
-    return tuple(round(1 + i * (num_target_layers - 4) / (n - 1)) for i in range(n))
-
-
 class DrafterConfig(BaseModel):
     """A drafter's config, read with `from_json`; frozen, changed only by `edited`, which makes another.
 
     `raw` is the JSON object it stands for and must not be changed; `extra` its keys no field stands for.
-    `target_layer_ids` are 0-based layer outputs in the file's order, whatever the dialect; -1 is the output of
-    the embedding.
+    `target_layer_ids` are 0-based layer outputs in the file's order in every dialect; -1 is the embedding.
     """
 
     model_config = ModelConfig(frozen=True, extra="forbid", strict=True)
@@ -121,7 +108,7 @@ class DrafterConfig(BaseModel):
     sliding_window_non_causal: bool | None = None
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+    def from_json(cls, raw: dict[str, Any]) -> Self:
         """Read one JSON object of any dialect. Raises `ConfigError` for what no engine could run."""
         if not isinstance(raw, dict):
             raise ConfigError(
@@ -129,7 +116,7 @@ class DrafterConfig(BaseModel):
             )
         raw = copy.deepcopy(raw)
         dialect = dialects.dialect_of(raw)
-        fields = _completed(dialects.read(raw, dialect), raw, dialect)
+        fields = completed(dialects.read(raw, dialect), raw, dialect)
         try:
             return cls(dialect=dialect, raw=raw, extra=dialects.unknown(raw, dialect), **fields)
         except ValidationError as error:
@@ -142,7 +129,7 @@ class DrafterConfig(BaseModel):
         return dialects.convert(self.raw, self.dialect, dialect, self._written_for(dialect))
 
     def edited(self, **changes: Any) -> Self:
-        """The config with other values, validated; `rope_theta` may stand alone, `extra` replaces unknown keys.
+        """The config with other values; `rope_theta` may stand alone, `extra` replaces the unknown keys.
 
         Raises `ConfigError` that names the field, the value and a fix. Fields given their present value
         change nothing in the JSON.
@@ -277,47 +264,6 @@ class DrafterConfig(BaseModel):
                 "Give one type a layer",
             )
         return self
-
-
-def _completed(fields: dict[str, Any], raw: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """Fields with lists as tuples and what `Qwen3Config` fills in when a file leaves it out."""
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    stack = raw.get(dialects.STACK, {}) if dialect == "speculators" else raw
-    if dialect == "speculators":
-        fields.setdefault("block_size", SPECULATORS_BLOCK)
-        if raw.get("speculators_model_type") == "dflash2":
-            fields.setdefault("sliding_window_non_causal", True)
-    for name in ("input_embedding_scale", "output_multiplier", "architectures"):
-        if name in fields and fields[name] is None:
-            del fields[name]
-    heads: Any = fields.get("num_attention_heads")
-    layers: Any = fields.get("num_hidden_layers")
-    if fields.get("num_key_value_heads") is None:
-        fields["num_key_value_heads"] = heads if "num_key_value_heads" in fields else 32
-    if (
-        fields.get("head_dim") is None
-        and dialect == "speculators"
-        and stack.get("model_type", "qwen3") != "qwen3"
-    ):
-        hidden: Any = fields.get("hidden_size")
-        if _positive(hidden) and _positive(heads):
-            fields["head_dim"] = hidden // heads
-    fields.setdefault("head_dim", QWEN3_HEAD_DIM)
-    if fields.get("layer_types") is None and _positive(layers) and layers <= 1024:
-        slides = (
-            fields.get("use_sliding_window") is True
-            and fields.get("sliding_window", QWEN3_WINDOW) is not None
-        )
-        first = stack.get("max_window_layers", QWEN3_MAX_WINDOW_LAYERS)
-        first = first if type(first) is int and slides else layers
-        fields["layer_types"] = tuple(
-            "sliding_attention" if i >= first else "full_attention" for i in range(layers)
-        )
-    return fields
-
-
-def _positive(value: Any) -> bool:
-    return type(value) is int and value > 0
 
 
 def _replace_unknown(raw: dict[str, Any], dialect: Dialect, extra: Any) -> None:
