@@ -112,7 +112,11 @@ def _watched(generation: Any, watch: Watch | None, about: dict[str, str]) -> tup
 
 def _with_stops(settings: Settings, stop_ids: frozenset[int]) -> Settings:
     return Settings(
-        settings.k, settings.max_new_tokens, settings.stop_ids | stop_ids, settings.sampling, settings.alternatives
+        settings.k,
+        settings.max_new_tokens,
+        settings.stop_ids | stop_ids,
+        settings.sampling,
+        settings.alternatives,
     )
 
 
@@ -165,7 +169,9 @@ def load_run(run_id: str) -> Run:
     except FileNotFoundError:
         raise LabError(f"There is no run {run_id!r} in {path.parent}", "Pick one of the kept runs") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(f"Run file {path} cannot be read: {error}", "Delete it or run the prompt again") from error
+        raise LabError(
+            f"Run file {path} cannot be read: {error}", "Delete it or run the prompt again"
+        ) from error
 
 
 def kept_runs() -> tuple[str, ...]:

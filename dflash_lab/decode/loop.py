@@ -41,7 +41,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.k < 0:
-            raise LabError(f"k is {self.k}.", "Give 0 (plain decoding) or a positive number of drafted tokens.")
+            raise LabError(
+                f"k is {self.k}.", "Give 0 (plain decoding) or a positive number of drafted tokens."
+            )
         if self.max_new_tokens < 1:
             raise LabError(f"max_new_tokens is {self.max_new_tokens}.", "Give at least 1.")
 
@@ -52,7 +54,9 @@ class Generation:
     Leaving the iteration early is how a run is cancelled: between two rounds, with nothing lost.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, prompt: Sequence[int], settings: Settings) -> None:
+    def __init__(
+        self, target: Target, drafter: Drafter | None, prompt: Sequence[int], settings: Settings
+    ) -> None:
         self.prompt_ids = tuple(prompt)
         self.settings = settings
         self.first_token: int | None = None
@@ -61,7 +65,7 @@ class Generation:
         self.time_to_first_token_s = 0.0
         self.decode_s = 0.0
         self._target = target
-        self._drafter = drafter if settings.k else None
+        self._drafter = drafter
         self._limit = _token_limit(target, self.prompt_ids, settings)
 
     def __iter__(self) -> Iterator[Round]:
@@ -107,7 +111,7 @@ class Generation:
         round_started = decode_started
         while self.end == "none":
             t0 = clock.mark()
-            draft = drafter.propose(anchor, settings.k, sampler) if drafter else no_draft
+            draft = drafter.propose(anchor, settings.k, sampler) if drafter and settings.k else no_draft
             t1 = clock.mark()
             block = torch.cat([anchor, draft.ids])  # [1 + k]
             logits, taps = run.verify(block)  # [1 + k, V]

@@ -46,6 +46,10 @@ class Target:
         """``lm_head`` on final hidden rows ``[..., H]`` -> logits ``[..., V]``, without scale or softcap."""
         return self.model.get_output_embeddings()(hidden)
 
+    def logits_from_last_layer(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits ``[n, V]`` from raw outputs ``[n, H]`` of the last layer: the target's final norm, then its head."""
+        return self.head(self.model.get_decoder().norm(states))
+
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TargetRun:
         """Start a run of at most ``capacity`` positions that hands out the outputs of the layers in ``taps``.
 
