@@ -146,9 +146,7 @@ def check_is_greedy(target: Target, recording: Recording) -> None:
 
     Raises LabError for foreign text: an exact answer can only be replayed along the target's own greedy output.
     """
-    logits = target.logits_from_last_layer(
-        recording.rows(target.num_layers - 1)[len(recording.prompt_ids) - 1 :]
-    )
+    logits = target.logits_from_last_layer(recording.rows(target.num_layers - 1)[len(recording.prompt_ids) - 1 :])
     wanted = torch.tensor(recording.tokens, device=logits.device)
     top = logits.max(-1).values
     behind = (top - logits.gather(-1, wanted[:, None])[:, 0]).double()
@@ -168,9 +166,7 @@ class RecordingStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(
-        self, target_key: str, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: frozenset[int]
-    ) -> Path:
+    def path(self, target_key: str, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: frozenset[int]) -> Path:
         """Where the recording of these inputs lives; ``target_key`` names target, revision and dtype."""
         key = json.dumps([FORMAT, target_key, list(prompt_ids), max_new_tokens, sorted(stop_ids)])
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
@@ -178,9 +174,7 @@ class RecordingStore:
     def save(self, path: Path, recording: Recording) -> None:
         """Write whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        facts = {
-            name: getattr(recording, name) for name in ("prompt_ids", "tokens", "length", "end", "margins")
-        }
+        facts = {name: getattr(recording, name) for name in ("prompt_ids", "tokens", "length", "end", "margins")}
         part = path.with_suffix(f".{os.getpid()}.part")
         save_file({"states": recording.states.contiguous()}, part, metadata={"recording": json.dumps(facts)})
         os.replace(part, path)

@@ -65,10 +65,7 @@ class Replay:
 
         The last row of a text has no states yet and is never seen by any anchor: it stays zero.
         """
-        taps = [
-            torch.cat([F.pad(r.rows(tap), (0, 0, 0, 1)) for r in self.recordings])
-            for tap in stack.config.taps
-        ]
+        taps = [torch.cat([F.pad(r.rows(tap), (0, 0, 0, 1)) for r in self.recordings]) for tap in stack.config.taps]
         keys, values = stack.context(taps, self.positions)
         return keys.transpose(1, 2).flatten(2), values.transpose(1, 2).flatten(2)
 
@@ -114,9 +111,7 @@ class Replay:
         at = list(starts)
         ends = [s + r.length - 1 for s, r in zip(starts, self.recordings, strict=True)]
         while live := [i for i, (p, end) in enumerate(zip(at, ends, strict=True)) if p < end]:
-            anchors = Anchors(
-                torch.tensor(live, device=device), torch.tensor([at[i] for i in live], device=device)
-            )
+            anchors = Anchors(torch.tensor(live, device=device), torch.tensor([at[i] for i in live], device=device))
             accepted, drafted = self.accepted(stack, context, anchors, k)
             for i, a, ids in zip(live, accepted.tolist(), drafted.tolist(), strict=True):
                 done[i].append((at[i], a, tuple(ids)))
@@ -149,18 +144,14 @@ class Replay:
         """Every position of every text that could be an anchor: all tokens but the last."""
         device = self.ids.device
         counts = [r.length - 1 for r in self.recordings]
-        which = torch.repeat_interleave(
-            torch.arange(len(counts), device=device), torch.tensor(counts, device=device)
-        )
+        which = torch.repeat_interleave(torch.arange(len(counts), device=device), torch.tensor(counts, device=device))
         places = [
             torch.arange(len(r.prompt_ids), len(r.prompt_ids) + n, device=device)
             for r, n in zip(self.recordings, counts, strict=True)
         ]
         return Anchors(which, torch.cat(places))
 
-    def sweep(
-        self, stack: DFlashStack, ks: Sequence[int], watch: Watch | None = None
-    ) -> dict[int, list[Trace]]:
+    def sweep(self, stack: DFlashStack, ks: Sequence[int], watch: Watch | None = None) -> dict[int, list[Trace]]:
         """Traces for every K in ``ks``: one pass over all anchors when no proposal depends on K, else one each.
 
         A stopped sweep returns the K it finished.
@@ -168,10 +159,9 @@ class Replay:
         if not stack.config.all_causal:
             out = {}
             for n, k in enumerate(ks):
-                traces = self.lockstep(stack, k, (lambda s, n=n: watch((n + s) / len(ks))) if watch else None)
+                out[k] = self.lockstep(stack, k)
                 if watch and not watch((n + 1) / len(ks)):
                     break
-                out[k] = traces
             return out
         everywhere = self.everywhere(stack, max(ks), watch)
         if everywhere is None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash_lab.config.schema import DrafterConfig
-from dflash_lab.decode.lossless import Lossless, compare
 from dflash_lab.decode.loop import Settings, run
+from dflash_lab.decode.lossless import Lossless, compare
 from dflash_lab.errors import LabError
 from dflash_lab.pairs import Pair
 from dflash_lab.paths import data_dir
@@ -169,9 +169,7 @@ def load_run(run_id: str) -> Run:
     except FileNotFoundError:
         raise LabError(f"There is no run {run_id!r} in {path.parent}", "Pick one of the kept runs") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(
-            f"Run file {path} cannot be read: {error}", "Delete it or run the prompt again"
-        ) from error
+        raise LabError(f"Run file {path} cannot be read: {error}", "Delete it or run the prompt again") from error
 
 
 def kept_runs() -> tuple[str, ...]:

@@ -88,7 +88,8 @@ class Round:
         """Where each emitted token came from: the draft, the bonus, or (nothing drafted) plain decoding."""
         kept = min(self.accepted, len(self.emitted))
         last: Origin = "bonus" if self.drafted else "plain"
-        return ("accepted",) * kept + (last,) * (len(self.emitted) - kept)
+        accepted: tuple[Origin, ...] = ("accepted",) * kept
+        return accepted + (last,) * (len(self.emitted) - kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Trace:
 
 
 def _round_from_json(data: dict[str, Any]) -> Round:
-    body = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    body: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     for key in ("draft_alternatives", "target_alternatives"):
         body[key] = tuple(Alternatives(tuple(a["ids"]), tuple(a["probs"])) for a in body.get(key, ()))
     return Round(**body)

@@ -123,8 +123,6 @@ def test_a_stored_recording_comes_back_the_same(tmp_path):
 def test_stopping_a_replay_keeps_what_was_done():
     pair = tiny_pair(seed=3)
     calls = []
-    traces = Replay(recordings(pair)).lockstep(
-        pair.stack(), 3, lambda share: calls.append(share) or len(calls) < 4
-    )
+    traces = Replay(recordings(pair)).lockstep(pair.stack(), 3, lambda share: calls.append(share) or len(calls) < 4)
     assert calls == sorted(calls) and len(calls) == 4
     assert [len(t.rounds) for t in traces] == [4, 4, 4]

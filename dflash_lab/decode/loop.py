@@ -41,9 +41,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.k < 0:
-            raise LabError(
-                f"k is {self.k}.", "Give 0 (plain decoding) or a positive number of drafted tokens."
-            )
+            raise LabError(f"k is {self.k}.", "Give 0 (plain decoding) or a positive number of drafted tokens.")
         if self.max_new_tokens < 1:
             raise LabError(f"max_new_tokens is {self.max_new_tokens}.", "Give at least 1.")
 
@@ -54,9 +52,7 @@ class Generation:
     Leaving the iteration early is how a run is cancelled: between two rounds, with nothing lost.
     """
 
-    def __init__(
-        self, target: Target, drafter: Drafter | None, prompt: Sequence[int], settings: Settings
-    ) -> None:
+    def __init__(self, target: Target, drafter: Drafter | None, prompt: Sequence[int], settings: Settings) -> None:
         self.prompt_ids = tuple(prompt)
         self.settings = settings
         self.first_token: int | None = None

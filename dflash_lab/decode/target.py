@@ -28,8 +28,8 @@ class Target:
     built for, None when its config names none), ``device`` (of the embedding table), ``dtype``.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model: Any = model.eval()
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval()
         self.config = self.model.config.get_text_config(decoder=True)
         self.embedding: torch.Tensor = self.model.get_input_embeddings().weight
         self.layers: Sequence[nn.Module] = _decoder_layers(self.model)

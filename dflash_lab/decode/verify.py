@@ -42,9 +42,7 @@ def _verify_sampling(draft: Draft, logits: torch.Tensor, sampler: Sampler) -> Ve
         return Verdict(torch.zeros((), dtype=torch.long, device=logits.device), sampler.draw(p))
     ids = draft.ids[:, None]
     p_draft = p[:k].gather(-1, ids)[:, 0]
-    q_draft = (
-        torch.ones_like(p_draft) if draft.probs is None else draft.probs.gather(-1, ids)[:, 0].to(p.dtype)
-    )
+    q_draft = torch.ones_like(p_draft) if draft.probs is None else draft.probs.gather(-1, ids)[:, 0].to(p.dtype)
     accepted = _prefix(sampler.uniform(p_draft) * q_draft < p_draft)
 
     # Row `accepted` gives the bonus: from p itself when all were accepted, else from max(p - q, 0).

@@ -57,12 +57,8 @@ class DFlashWeights:
         self.layers = [_layer(tensors, i) for i in range(count)]
         pairs = [(_get(tensors, i, "k_proj"), _get(tensors, i, "v_proj")) for i in range(count)]
         self.context_kv = torch.cat([t for pair in pairs for t in pair])
-        biases = [
-            tensors.get(f"layers.{i}.self_attn.{n}.bias") for i in range(count) for n in ("k_proj", "v_proj")
-        ]
-        self.context_kv_bias = (
-            torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-        )
+        biases = [tensors.get(f"layers.{i}.self_attn.{n}.bias") for i in range(count) for n in ("k_proj", "v_proj")]
+        self.context_kv_bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
         self.context_k_norm = torch.stack([la.k_norm for la in self.layers])[:, None, None]
 
 
@@ -105,9 +101,7 @@ class DFlashStack:
                 f"Give an id in 0..{target.vocab_size - 1}: the token the drafter was trained with",
             )
         self.weights, self.config, self.target = weights, config, target
-        self.rules: tuple[LayerAttention, ...] = tuple(
-            config.attention(i) for i in range(config.num_hidden_layers)
-        )
+        self.rules: tuple[LayerAttention, ...] = tuple(config.attention(i) for i in range(config.num_hidden_layers))
         self.heads, self.kv_heads, self.head_dim = (
             config.num_attention_heads,
             config.num_key_value_heads,
@@ -126,17 +120,13 @@ class DFlashStack:
         cos, sin = self._rotary(self.mask_row, positions[None])
         return cos[0], sin[0]
 
-    def context(
-        self, taps: Sequence[torch.Tensor], positions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def context(self, taps: Sequence[torch.Tensor], positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values ``[L, g, n, d]`` of context rows from one ``[n, H_target]`` tensor per tap."""
         w, eps = self.weights, self.config.rms_norm_eps
         joined = torch.cat([rows.to(self.device, w.fc.dtype) for rows in taps], dim=-1)
         hidden = F.rms_norm(joined @ w.fc.T, w.hidden_norm.shape, w.hidden_norm, eps)
         kv = F.linear(hidden, w.context_kv, w.context_kv_bias)
-        kv = kv.view(-1, len(w.layers), 2, self.kv_heads, self.head_dim).permute(
-            1, 2, 3, 0, 4
-        )  # [L, 2, g, n, d]
+        kv = kv.view(-1, len(w.layers), 2, self.kv_heads, self.head_dim).permute(1, 2, 3, 0, 4)  # [L, 2, g, n, d]
         keys = F.rms_norm(kv[:, 0], (self.head_dim,), None, eps) * w.context_k_norm
         cos, sin = self.rotary(positions)
         return self._rotate(keys, cos, sin), kv[:, 1] * self._value_scale

@@ -7,8 +7,8 @@ import torch
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
 from dflash_lab.config.schema import DrafterConfig
-from dflash_lab.decode.lossless import compare
 from dflash_lab.decode.loop import Settings, run
+from dflash_lab.decode.lossless import compare
 from dflash_lab.decode.target import Target
 from dflash_lab.drafters.dflash import DFlashDrafter, DFlashWeights
 from tests.tiny import HIDDEN, LAYERS, PROMPT, VOCAB, config_json, tiny_oracle

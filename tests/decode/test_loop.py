@@ -36,9 +36,7 @@ def test_reject_at_first_position_emits_the_targets_token():
 
 
 def test_all_accepted_adds_the_bonus():
-    rounds, _, target, drafter = play(
-        [[2, 3, 4, 5, 6, 7, 8], [10, 11, 12, 13, 14, 15, 16]], max_new_tokens=17
-    )
+    rounds, _, _target, drafter = play([[2, 3, 4, 5, 6, 7, 8], [10, 11, 12, 13, 14, 15, 16]], max_new_tokens=17)
     assert [r.accepted for r in rounds] == [7, 7]
     assert rounds[0].bonus == 9 and drafter.anchors == [1, 9]
     assert drafter.committed == [PROMPT, [1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15, 16]]
@@ -70,9 +68,7 @@ def test_first_token_equal_to_the_stop_token_gives_zero_rounds():
 
 @pytest.mark.parametrize("limit", range(1, 12))
 def test_max_new_tokens_is_exact(limit):
-    _, generation, *_ = play(
-        [[2, 3, 4, 60], [6, 7, 60, 0], [60, 0, 0, 0], [10, 11, 12, 13]], k=4, max_new_tokens=limit
-    )
+    _, generation, *_ = play([[2, 3, 4, 60], [6, 7, 60, 0], [60, 0, 0, 0], [10, 11, 12, 13]], k=4, max_new_tokens=limit)
     assert generation.trace().output_ids == tuple(TEXT[:limit]) and generation.end == "limit"
 
 

@@ -108,9 +108,7 @@ def test_one_seed_gives_one_text(rows):
     assert draws[0] == draws[1]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("temperature", -0.1), ("top_k", -1), ("top_p", 0.0), ("q_rule", "x")]
-)
+@pytest.mark.parametrize(("field", "value"), [("temperature", -0.1), ("top_k", -1), ("top_p", 0.0), ("q_rule", "x")])
 def test_bad_sampling_names_field_and_value(field, value):
     with pytest.raises(LabError, match=f"{field} is"):
         Sampling(**{"temperature": 1.0, field: value})
