@@ -88,8 +88,7 @@ class Round:
         """Where each emitted token came from: the draft, the bonus, or (nothing drafted) plain decoding."""
         kept = min(self.accepted, len(self.emitted))
         last: Origin = "bonus" if self.drafted else "plain"
-        accepted: tuple[Origin, ...] = ("accepted",) * kept
-        return accepted + (last,) * (len(self.emitted) - kept)
+        return tuple("accepted" if i < kept else last for i in range(len(self.emitted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +243,7 @@ class Summary:
     @property
     def conditional(self) -> tuple[Rate, ...]:
         """Accepted at i / rounds that had accepted everything before i (and, where known, drafted i)."""
-        reached = (self.drafts, *self.accepted_at[:-1])
+        reached = (self.drafts, *self.accepted_at)[: len(self.accepted_at)]
         if self.histogram is not None and self.drafted_at is not None:
             # With varying lengths a round can end before i with everything accepted: it never reached i.
             reached = tuple(min(r, d) for r, d in zip(reached, self.drafted_at, strict=True))

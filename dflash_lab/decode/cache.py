@@ -75,7 +75,7 @@ class TargetCache(DynamicCache):
     def __init__(self, config: PretrainedConfig, capacity: int) -> None:
         super().__init__(config=config)
         replaceable = (DynamicLayer, DynamicSlidingWindowLayer)
-        self.layers = [
+        self.layers: list[Any] = [
             PreallocatedLayer(capacity, isinstance(layer, DynamicSlidingWindowLayer))
             if type(layer) in replaceable
             else layer
