@@ -35,25 +35,16 @@ def completed(fields: dict[str, Any], raw: dict[str, Any], dialect: Dialect) -> 
     layers: Any = fields.get("num_hidden_layers")
     if fields.get("num_key_value_heads") is None:
         fields["num_key_value_heads"] = heads if "num_key_value_heads" in fields else 32
-    if (
-        fields.get("head_dim") is None
-        and dialect == "speculators"
-        and stack.get("model_type", "qwen3") != "qwen3"
-    ):
+    if fields.get("head_dim") is None and dialect == "speculators" and stack.get("model_type", "qwen3") != "qwen3":
         hidden: Any = fields.get("hidden_size")
         if _positive(hidden) and _positive(heads):
             fields["head_dim"] = hidden // heads
     fields.setdefault("head_dim", QWEN3_HEAD_DIM)
     if fields.get("layer_types") is None and _positive(layers) and layers <= 1024:
-        slides = (
-            fields.get("use_sliding_window") is True
-            and fields.get("sliding_window", QWEN3_WINDOW) is not None
-        )
+        slides = fields.get("use_sliding_window") is True and fields.get("sliding_window", QWEN3_WINDOW) is not None
         first = stack.get("max_window_layers", QWEN3_MAX_WINDOW_LAYERS)
         first = first if type(first) is int and slides else layers
-        fields["layer_types"] = tuple(
-            "sliding_attention" if i >= first else "full_attention" for i in range(layers)
-        )
+        fields["layer_types"] = tuple("sliding_attention" if i >= first else "full_attention" for i in range(layers))
     return fields
 
 

@@ -210,9 +210,7 @@ def convert(raw: Json, source: Dialect, target: Dialect, fields: Json) -> Json:
 def _object(raw: Json, key: str) -> Json:
     value = raw.get(key, {})
     if not isinstance(value, dict):
-        raise ConfigError(
-            key, value, f"{key} is {value!r} instead of a JSON object", f"Make {key} an object, {{...}}"
-        )
+        raise ConfigError(key, value, f"{key} is {value!r} instead of a JSON object", f"Make {key} an object, {{...}}")
     return value
 
 

@@ -62,9 +62,7 @@ FIELDS: dict[str, FieldInfo] = {
         "the engine picks another class, or refuses the file",
         {"z-lab": "top level", "vLLM": "top level", "SGLang": "top level", "speculators": "top level"},
     ),
-    "hidden_size": _structural(
-        "Width of a hidden row; the target's, because the embeddings are the target's"
-    ),
+    "hidden_size": _structural("Width of a hidden row; the target's, because the embeddings are the target's"),
     "intermediate_size": _structural("Width inside the MLP"),
     "num_hidden_layers": _structural("Number of drafter layers; also the number of default taps"),
     "num_attention_heads": _structural("Query heads of a layer"),
@@ -85,9 +83,7 @@ FIELDS: dict[str, FieldInfo] = {
         "sinks in the weights stay unused: lower acceptance, no error",
         {"vLLM": "top level"},
     ),
-    "hidden_act": FieldInfo(
-        "The MLP's activation", "an activation's name", "rewire", "acceptance collapses", _STACK
-    ),
+    "hidden_act": FieldInfo("The MLP's activation", "an activation's name", "rewire", "acceptance collapses", _STACK),
     "rms_norm_eps": FieldInfo(
         "Epsilon of every RMSNorm", "a small number, mostly 1e-6", "rewire", "nearly nothing", _STACK
     ),

@@ -111,9 +111,7 @@ class DrafterConfig(BaseModel):
     def from_json(cls, raw: dict[str, Any]) -> Self:
         """Read one JSON object of any dialect. Raises `ConfigError` for what no engine could run."""
         if not isinstance(raw, dict):
-            raise ConfigError(
-                "config", raw, "The file does not hold a JSON object", "Give the drafter's config.json"
-            )
+            raise ConfigError("config", raw, "The file does not hold a JSON object", "Give the drafter's config.json")
         raw = copy.deepcopy(raw)
         dialect = dialects.dialect_of(raw)
         fields = completed(dialects.read(raw, dialect), raw, dialect)
@@ -137,17 +135,13 @@ class DrafterConfig(BaseModel):
         raw = self.to_json()
         if "rope_theta" in changes:
             theta = changes.pop("rope_theta")
-            changes["rope_parameters"] = changes.get("rope_parameters", self.rope_parameters) | {
-                "rope_theta": theta
-            }
+            changes["rope_parameters"] = changes.get("rope_parameters", self.rope_parameters) | {"rope_theta": theta}
         for name, value in changes.items():
             if name == "extra":
                 _replace_unknown(raw, self.dialect, value)
             elif name not in EDITABLE:
                 known = ", ".join(sorted(EDITABLE))
-                raise ConfigError(
-                    name, value, f"{name} is not a field of a drafter config", f"Fields: {known}"
-                )
+                raise ConfigError(name, value, f"{name} is not a field of a drafter config", f"Fields: {known}")
             elif value != getattr(self, name):
                 dialects.write(raw, self.dialect, name, value)
         return self.from_json(raw)
@@ -186,18 +180,14 @@ class DrafterConfig(BaseModel):
         causal = self._causal(i)
         if self.layer_types[i] == "full_attention":
             return LayerAttention(causal)
-        unread = self.use_sliding_window is False or (
-            self.use_sliding_window is None and self.dialect != "speculators"
-        )
+        unread = self.use_sliding_window is False or (self.use_sliding_window is None and self.dialect != "speculators")
         if self.sliding_window is None or unread:
             what = f"Layer {i} slides"
             if self.sliding_window is None:
                 what += " and the config gives no sliding_window"
                 fix = "Set sliding_window to the trained window, and use_sliding_window to true"
             else:
-                what += (
-                    f", and its window {self.sliding_window} is not read unless use_sliding_window is true"
-                )
+                what += f", and its window {self.sliding_window} is not read unless use_sliding_window is true"
                 fix = "Set use_sliding_window to true"
             raise ConfigError("sliding_window", self.sliding_window, what, fix)
         return LayerAttention(causal, self.sliding_window, two_sided=not causal)
