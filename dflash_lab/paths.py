@@ -16,3 +16,12 @@ def cache_dir() -> Path:
 def data_dir() -> Path:
     """Folder for experiments and overlays, not created here; `DFLASH_LAB_DATA` overrides the platform's."""
     return Path(os.environ.get("DFLASH_LAB_DATA") or user_data_path("dflash-lab")).expanduser()
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a text file whole or not at all, its folder made when missing; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+    return path

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from dflash_lab.decode.loop import Settings, run
 from dflash_lab.decode.lossless import Lossless, compare
 from dflash_lab.errors import LabError
 from dflash_lab.pairs import Pair
-from dflash_lab.paths import data_dir
+from dflash_lab.paths import data_dir, write_whole
+from dflash_lab.tokens import Segment, Wording, word
 from dflash_lab.trace import Trace
 
 Watch = Callable[[Trace], bool]
@@ -26,6 +26,8 @@ Watch = Callable[[Trace], bool]
 @dataclass(frozen=True, slots=True)
 class Run:
     """A finished (or cancelled) run: the speculative trace, the plain one beside it, and whether they agree.
+
+    ``wording`` is the speculative trace in words, so that a kept run can be read without its tokenizer.
 
     ``plain`` and ``lossless`` are None when no baseline was asked for; ``lossless`` also at temperature > 0, where
     two samples need not agree.
@@ -39,6 +41,7 @@ class Run:
     speculative: Trace
     plain: Trace | None = None
     lossless: Lossless | None = None
+    wording: Wording = field(default_factory=Wording)
 
     @property
     def speed_up(self) -> float | None:
@@ -63,8 +66,14 @@ class Run:
                 "speculative": Trace.from_json(data["speculative"]),
                 "plain": Trace.from_json(data["plain"]) if data["plain"] else None,
                 "lossless": Lossless(**data["lossless"]) if data["lossless"] else None,
+                "wording": _wording_from_json(data["wording"]),
             }
         )
+
+
+def _wording_from_json(data: dict[str, Any]) -> Wording:
+    names = {int(token): name for token, name in data["names"].items()}  # JSON keys are text
+    return Wording(tuple(Segment(**s) for s in data["segments"]), names)
 
 
 def run_prompt(
@@ -99,7 +108,17 @@ def run_prompt(
         if settings.sampling.temperature == 0:
             verdict = compare(speculative, plain, target)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Run(_new_id(created), created, pair.spec.name, prompt, kind, speculative, plain, verdict)
+    return Run(
+        _new_id(created),
+        created,
+        pair.spec.name,
+        prompt,
+        kind,
+        speculative,
+        plain,
+        verdict,
+        word(pair.tokenizer, speculative),
+    )
 
 
 def _watched(generation: Any, watch: Watch | None, about: dict[str, str]) -> tuple[Trace, bool]:
@@ -149,13 +168,7 @@ def _folder() -> Path:
 
 def save_run(finished: Run) -> Path:
     """Write the run as JSON into the data folder, whole or not at all, and return its path."""
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{finished.id}.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(finished.to_json()))
-    os.replace(part, path)
-    return path
+    return write_whole(_folder() / f"{finished.id}.json", json.dumps(finished.to_json()))
 
 
 def load_run(run_id: str) -> Run:

@@ -8,7 +8,7 @@ Markdown renderer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from typing import Any, Protocol
@@ -47,7 +47,7 @@ class Wording:
     """The text of a run: its output in segments, and a readable name for every token id its trace mentions."""
 
     segments: tuple[Segment, ...] = ()
-    names: dict[int, str] | None = None
+    names: dict[int, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -56,7 +56,7 @@ class Wording:
 
     def name(self, token: int) -> str:
         """The token's own text, or its number where no name was kept."""
-        return (self.names or {}).get(token, f"#{token}")
+        return self.names.get(token, f"#{token}")
 
 
 class Detokenizer:
