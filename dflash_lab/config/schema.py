@@ -85,7 +85,7 @@ class DrafterConfig(BaseModel):
     block_size: int = Field(default=16, ge=1)
     mask_token_id: int | None = None
     target_layer_ids: tuple[int, ...] | None = None
-    num_target_layers: int | None = Field(default=None, gt=0)
+    num_target_layers: int | None = Field(default=None, gt=0, le=10_000)
     layer_types: tuple[LayerType, ...]
     sliding_window: int | None = None
     use_sliding_window: bool | None = None
@@ -226,7 +226,7 @@ class DrafterConfig(BaseModel):
     @classmethod
     def _theta_is_positive(cls, rope: dict[str, Any]) -> dict[str, Any]:
         theta = rope["rope_theta"]
-        if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta < float("inf"):
+        if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta < 1e300:
             raise ValueError(f"rope_theta is {theta!r}")
         return rope
 
