@@ -8,16 +8,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dflash_lab.config.schema import DrafterConfig
 from dflash_lab.decode.loop import Settings, run
 from dflash_lab.decode.lossless import Lossless, compare
 from dflash_lab.errors import LabError
-from dflash_lab.pairs import Pair
 from dflash_lab.paths import data_dir, write_whole
 from dflash_lab.tokens import Segment, Wording, word
 from dflash_lab.trace import Trace
+
+if TYPE_CHECKING:
+    from dflash_lab.config.schema import DrafterConfig
+    from dflash_lab.pairs import Pair
 
 Watch = Callable[[Trace], bool]
 """Called with the run so far after every round; returns False to stop the run there."""
