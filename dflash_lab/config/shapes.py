@@ -70,7 +70,7 @@ def check_shapes(config: DrafterConfig, shapes: Mapping[str, Shape], target_hidd
             f"the config says {config.num_hidden_layers}",
             f"Set num_hidden_layers to {len(layers)}",
         )
-    for name, wanted_shape, fields in _expected(config, target_hidden_size):
+    for name, wanted_shape, fields in expected_shapes(config, target_hidden_size):
         field = _blamed(config, fields, wanted_shape, shapes.get(name))
         value = getattr(config, field)
         if name not in shapes:
@@ -106,7 +106,7 @@ def _blamed(config: DrafterConfig, fields: tuple[str, ...], wanted: Shape, found
     return fields[0]
 
 
-def _expected(config: DrafterConfig, target_hidden_size: int) -> Iterator[tuple[str, Shape, tuple[str, ...]]]:
+def expected_shapes(config: DrafterConfig, target_hidden_size: int) -> Iterator[tuple[str, Shape, tuple[str, ...]]]:
     """(tensor, shape, the field behind each dimension) that the config asks for."""
     c, h = config, config.hidden_size
     query, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
