@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from dflash_lab.decode.loop import Settings, run
-from dflash_lab.decode.sampling import Sampler
+from dflash_lab.decode.sampling import Sampler, Sampling
 from dflash_lab.decode.target import EMBEDDING_TAP, Target
 from dflash_lab.drafters.protocol import Draft
 from dflash_lab.errors import LabError
@@ -102,8 +102,9 @@ def record(
     stop_ids: frozenset[int],
     beyond: int = 16,
     progress: Progress | None = None,
+    sampling: Sampling | None = None,
 ) -> Recording | None:
-    """Generate greedily and keep everything replay needs; None when ``progress`` said stop.
+    """Generate (greedily unless ``sampling`` says otherwise) and keep what replay needs; None when stopped.
 
     The text ends at the first stop token or after ``max_new_tokens``; ``beyond`` tokens more are generated behind
     it (never part of the text) so that a draft of up to ``beyond`` - 1 tokens at its end can be judged too.
@@ -111,7 +112,7 @@ def record(
     Raises LabError for a prompt that does not fit the target's context.
     """
     recorder = _Recorder(target)
-    generation = run(target, recorder, prompt_ids, Settings(0, max_new_tokens + beyond, alternatives=2))
+    generation = run(target, recorder, prompt_ids, Settings(0, max_new_tokens + beyond, sampling=sampling or Sampling(), alternatives=2))
     tokens: list[int] = []
     margins: list[float] = []
     length, end = 0, "none"

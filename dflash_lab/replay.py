@@ -60,12 +60,16 @@ class Replay:
         self.positions = torch.cat([torch.arange(n, device=device) for n in sizes])
         self.last = torch.tensor(sizes, device=device) - 1
 
+    def rows(self, tap: int) -> torch.Tensor:
+        """One tap's states of all texts, flat ``[rows, H]``; the last row of each text has none and is zero."""
+        return torch.cat([F.pad(r.rows(tap), (0, 0, 0, 1)) for r in self.recordings])
+
     def context(self, stack: DFlashStack) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values ``[L, rows, g * d]`` of every position of every text under ``stack``.
 
         The last row of a text has no states yet and is never seen by any anchor: it stays zero.
         """
-        taps = [torch.cat([F.pad(r.rows(tap), (0, 0, 0, 1)) for r in self.recordings]) for tap in stack.config.taps]
+        taps = [self.rows(tap) for tap in stack.config.taps]
         keys, values = stack.context(taps, self.positions)
         return keys.transpose(1, 2).flatten(2), values.transpose(1, 2).flatten(2)
 

@@ -9,7 +9,7 @@ Definitions (the same in code, pages, command line and docs):
 | acceptance length (AL) | mean of ``accepted + 1`` (bonus included) over *counted* rounds |
 | counted round | ``end`` is "none" and the round drafted the full K |
 | per-position rate at i | rounds with ``accepted > i`` / rounds with ``end`` "none" that drafted at least one token |
-| conditional rate at i | rounds with ``accepted > i`` / rounds with ``accepted >= i`` that drafted position i |
+| conditional rate at i | rounds with ``accepted > i`` / rounds with ``accepted >= i`` |
 | draft acceptance rate | accepted / drafted; falls as K rises by arithmetic alone |
 | decode throughput | tokens emitted after the first / seconds after the first token |
 
@@ -242,11 +242,8 @@ class Summary:
 
     @property
     def conditional(self) -> tuple[Rate, ...]:
-        """Accepted at i / rounds that had accepted everything before i (and, where known, drafted i)."""
+        """Accepted at i / rounds that had accepted everything before i."""
         reached = (self.drafts, *self.accepted_at)[: len(self.accepted_at)]
-        if self.histogram is not None and self.drafted_at is not None:
-            # With varying lengths a round can end before i with everything accepted: it never reached i.
-            reached = tuple(min(r, d) for r, d in zip(reached, self.drafted_at, strict=True))
         return tuple(Rate(h, n) for h, n in zip(self.accepted_at, reached, strict=True))
 
 

@@ -1,0 +1,1 @@
+"""Performance claims: each script runs both sides in one process, alternating, and ends with one line of JSON."""
