@@ -1,0 +1,192 @@
+"""Pairs: a target and its DFlash drafter, where they come from, and both of them loaded.
+
+A spec is a file in ``sample_configs/pairs/`` or two folders. Listing specs imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dflash_lab.errors import LabError
+from dflash_lab.paths import SAMPLES
+
+if TYPE_CHECKING:
+    import torch
+
+    from dflash_lab.config.schema import DrafterConfig
+    from dflash_lab.decode.target import Target
+    from dflash_lab.drafters.dflash import DFlashDrafter, DFlashStack, DFlashWeights
+
+Progress = Callable[[float, str], None]
+
+PAIRS = SAMPLES / "pairs"
+DEMO_TARGET = "demo"
+
+
+class PairSpec(BaseModel):
+    """Where a pair comes from and how to load it.
+
+    ``target`` and ``drafter`` are folders or hub ids; target "demo" is the built-in one, and a drafter may be the
+    name of a folder of ``sample_configs``. ``thinking`` is passed to the chat template as ``enable_thinking``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    title: str = ""
+    target: str
+    drafter: str
+    target_revision: str | None = None
+    drafter_revision: str | None = None
+    device: Literal["auto", "cuda", "mps", "cpu", "balanced"] = "auto"
+    dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
+    thinking: bool | None = None
+    notes: str = ""
+
+
+def list_pairs() -> list[PairSpec]:
+    """Every preset, the demo first, then by name. Raises LabError that names file, field, value and fix."""
+    specs = [_read_spec(path) for path in sorted(PAIRS.glob("*.toml"))]
+    return sorted(specs, key=lambda spec: (spec.target != DEMO_TARGET, spec.name.lower()))
+
+
+def get_pair(name: str) -> PairSpec:
+    """The preset of that name. Raises LabError with the closest names."""
+    known = {spec.name: spec for spec in list_pairs()}
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, 3, 0.3) or list(known)
+    raise LabError(f"There is no pair {name!r}", f"Closest: {', '.join(close)}")
+
+
+def _read_spec(path: Path) -> PairSpec:
+    try:
+        return PairSpec(name=path.stem, **tomllib.loads(path.read_text()))
+    except tomllib.TOMLDecodeError as error:
+        raise LabError(f"{path} is not valid TOML: {error}", "Correct it there") from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise LabError(f"{path}: {field} is {problem['input']!r}: {problem['msg']}", f"Correct {field}") from error
+
+
+@dataclass
+class Pair:
+    """A loaded pair. Weights are never changed; a config edit makes another stack on the same weights.
+
+    ``tensors`` are the drafter's checkpoint as read; ``raw_config`` its config.json as read.
+    """
+
+    spec: PairSpec
+    tokenizer: Any
+    model: Any
+    tensors: Mapping[str, torch.Tensor]
+    raw_config: dict[str, Any]
+    drafter_dir: Path
+    target_dir: Path
+    target_revision: str
+    drafter_revision: str
+
+    @property
+    def config_path(self) -> Path:
+        """The drafter's config.json on disk."""
+        return self.drafter_dir / "config.json"
+
+    @property
+    def target_id(self) -> str:
+        """The target's hub id, folder, or "demo"."""
+        return self.spec.target
+
+    @cached_property
+    def target(self) -> Target:
+        """The target as the loop sees it."""
+        from dflash_lab.decode.target import Target
+
+        return Target(self.model)
+
+    @cached_property
+    def weights(self) -> DFlashWeights:
+        """The drafter's weights, fused once."""
+        from dflash_lab.drafters.dflash import DFlashWeights
+
+        return DFlashWeights(self.tensors)
+
+    @cached_property
+    def config(self) -> DrafterConfig:
+        """The drafter's own config. Raises ConfigError when no engine could run it."""
+        from dflash_lab.config.schema import DrafterConfig
+
+        return DrafterConfig.from_json(self.raw_config)
+
+    def drafter(self, config: DrafterConfig | None = None) -> DFlashDrafter:
+        """A drafter for the loop, under ``config`` (the pair's own when None)."""
+        from dflash_lab.drafters.dflash import DFlashDrafter
+
+        return DFlashDrafter(self.weights, config or self.config, self.target)
+
+    def stack(self, config: DrafterConfig | None = None) -> DFlashStack:
+        """The drafter's arithmetic for replay, under ``config`` (the pair's own when None)."""
+        from dflash_lab.drafters.dflash import DFlashStack
+
+        return DFlashStack(self.weights, config or self.config, self.target)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target's embedding table is."""
+        return self.target.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The target's (and drafter's) dtype."""
+        return self.target.dtype
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end a text: the generation config's, else the tokenizer's."""
+        eos = self.model.generation_config.eos_token_id
+        if eos is None:
+            eos = self.tokenizer.eos_token_id
+        return frozenset() if eos is None else frozenset([eos] if isinstance(eos, int) else eos)
+
+    def encode(self, prompt: str, thinking: bool | None = None) -> list[int]:
+        """Token ids of one user turn under the chat template, ready for the answer; plain text without a template."""
+        if not self.tokenizer.chat_template:
+            return self.tokenizer(prompt)["input_ids"]
+        thinking = self.spec.thinking if thinking is None else thinking
+        options = {} if thinking is None else {"enable_thinking": thinking}
+        turn = [{"role": "user", "content": prompt}]
+        text = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False, **options)
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def load(spec: PairSpec, progress: Progress | None = None) -> Pair:
+    """Load target, tokenizer and drafter. ``progress(share, text)`` is told what is going on.
+
+    Raises LabError, one sentence and a fix, for whatever can be wrong with paths, hub, files, shapes or memory.
+    """
+    from dflash_lab import loading
+
+    report = progress or (lambda share, text: None)
+    report(0.02, "Finding the files")
+    target_dir, target_revision = loading.target_folder(spec, report)
+    drafter_dir, drafter_revision = loading.drafter_folder(spec, report)
+    raw_config = loading.read_config(drafter_dir)
+    device, dtype = loading.device_of(spec), loading.dtype_of(spec, target_dir)
+    loading.check_memory(target_dir, drafter_dir, dtype, device)
+    loading.check_fit(target_dir, drafter_dir)
+    report(0.4, "Loading the target")
+    model, tokenizer = loading.load_target(target_dir, dtype, device)
+    report(0.9, "Loading the drafter")
+    tensors = loading.load_tensors(drafter_dir, model)
+    report(1.0, "Loaded")
+    return Pair(
+        spec, tokenizer, model, tensors, raw_config, drafter_dir, target_dir, target_revision, drafter_revision
+    )
