@@ -34,6 +34,7 @@ def qwen3(stack: Raw) -> Any:
     if STACK in stack:
         rule = "the decoder stack of a speculators file is not where this reader looks"
         raise Refused("AttributeError: no attribute 'num_target_layers'", STACK, None, rule)
+    count(stack, "num_hidden_layers", 32)  # transformers would build a list that long before it looks at anything
     from transformers import Qwen3Config
 
     try:
