@@ -105,6 +105,19 @@ def save(file: ConfigFile, raw: dict[str, Any]) -> Saved:
     return _replace(file, file.data if same else text.encode() + end)
 
 
+def create(path: Path | str, raw: dict[str, Any]) -> ConfigFile:
+    """Write a config.json where there is none yet, read back and compared like a save."""
+    path = Path(path).expanduser()
+    if path.exists() or path.is_symlink():
+        raise LabError(f"{path} is already there", "Save to it instead, or give another name")
+    data = json.dumps(raw, indent=2).encode() + b"\n"
+    try:
+        _write(path, data)
+    except OSError as error:
+        raise _refusal(path, error) from error
+    return _verified(path, data)
+
+
 def versions(path: Path | str) -> list[Version]:
     """Earlier contents of a file, the newest first."""
     path = Path(path)

@@ -11,9 +11,10 @@ from typing import Any
 
 from dflash_lab.config.checks import attention, dialect, mask, rope, serving, sizes, taps
 from dflash_lab.config.checks.finding import EmbeddingFacts, Facts, Finding, Severity, TokenizerFacts
+from dflash_lab.config.checks.gather import gather
 from dflash_lab.config.checks.subject import Subject
 
-__all__ = ["CHECKS", "EmbeddingFacts", "Facts", "Finding", "Severity", "TokenizerFacts", "check"]
+__all__ = ["CHECKS", "EmbeddingFacts", "Facts", "Finding", "Severity", "TokenizerFacts", "check", "gather"]
 
 CHECKS = (
     *sizes.CHECKS,
