@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dflash_lab.decode.cache import TargetCache
+from dflash_lab.decode.lean import LeanDecoder
 from dflash_lab.errors import LabError
 
 EMBEDDING_TAP = -1
@@ -24,12 +25,15 @@ EMBEDDING_TAP = -1
 class Target:
     """The frozen target model shared by all runs; ``open`` starts one run on it.
 
+    Decode steps take the lean path where the model has one (``lean`` false: transformers' module everywhere).
+
     Attributes: ``num_layers`` L, ``hidden_size`` H, ``vocab_size`` V, ``context_length`` (positions the model was
     built for, None when its config names none), ``device`` (of the embedding table), ``dtype``.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, lean: bool = True) -> None:
         self.model = model.eval()
+        self.lean = LeanDecoder.of(model) if lean else None
         self.config = self.model.config.get_text_config(decoder=True)
         self.embedding: torch.Tensor = self.model.get_input_embeddings().weight
         self.layers: Sequence[nn.Module] = _decoder_layers(self.model)
@@ -83,6 +87,7 @@ class TargetRun:
         self.cache = TargetCache(target.config, capacity)
         self.length = 0
         self._positions = torch.arange(capacity, device=target.device)[None]
+        self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, ids: torch.Tensor, last_only: bool = False) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Run over ``ids [n]`` at positions length..length+n-1.
@@ -90,12 +95,24 @@ class TargetRun:
         Returns logits ``[n, V]`` (``[1, V]`` with ``last_only``) and one ``[n, H]`` tensor per tap, by reference.
         """
         n = ids.shape[0]
+        lean = self.target.lean
+        # The first pass makes the caches; after it the lean step reads and writes the same ones.
+        if lean is not None and self.length:
+            if self._tables is None:
+                self._tables = lean.tables(self._positions)
+            logits, captured = lean.step(ids, self.length, self.cache, self._tables, set(self.tap_ids))
+        else:
+            logits, captured = self._module_pass(ids, last_only)
+        self.length += n
+        return logits, [captured[tap] for tap in self.tap_ids]
+
+    def _module_pass(self, ids: torch.Tensor, last_only: bool) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         captured: dict[int, torch.Tensor] = {}
         handles = [_hook(self.target, tap, captured) for tap in set(self.tap_ids)]
         try:
             output = self.target.model(
                 ids[None],
-                position_ids=self._positions[:, self.length : self.length + n],
+                position_ids=self._positions[:, self.length : self.length + ids.shape[0]],
                 cache=self.cache,
                 use_cache=True,
                 logits_to_keep=1 if last_only else 0,
@@ -103,8 +120,7 @@ class TargetRun:
         finally:
             for handle in handles:
                 handle.remove()
-        self.length += n
-        return output.logits[0], [captured[tap][0] for tap in self.tap_ids]
+        return output.logits[0], {tap: rows[0] for tap, rows in captured.items()}
 
     def verify(self, block: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """``forward`` over [anchor, drafted...], ready to be rolled back into."""
