@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 from dflash_lab.decode.evidence import gather
-from dflash_lab.decode.lossless import compare
 from dflash_lab.decode.loop import Settings, run
+from dflash_lab.decode.lossless import compare
 from dflash_lab.decode.sampling import Sampler, Sampling
 from dflash_lab.decode.verify import verify
 from dflash_lab.drafters.protocol import Draft

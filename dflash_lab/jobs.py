@@ -49,6 +49,7 @@ class Snapshot:
     id: str
     title: str
     owner: str
+    kind: str = ""
     status: Status = "queued"
     done: int = 0
     total: int = 0
@@ -75,11 +76,11 @@ class Snapshot:
 class Job:
     """One piece of work in the queue, as the work itself sees it."""
 
-    def __init__(self, work: Work, title: str, owner: str) -> None:
+    def __init__(self, work: Work, title: str, owner: str, kind: str) -> None:
         self._work: Work | None = work
         self._cancel = threading.Event()
         self._lock = threading.Lock()
-        self._snapshot = Snapshot(new_id(), title, owner, created=time.time())
+        self._snapshot = Snapshot(new_id(), title, owner, kind, created=time.time())
 
     @property
     def id(self) -> str:
@@ -162,8 +163,8 @@ class Worker:
         self._thread = threading.Thread(target=self._loop, name="lab-worker", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work, *, title: str, owner: str = "") -> Job:
-        """Put ``work`` at the end of the queue.
+    def submit(self, work: Work, *, title: str, owner: str = "", kind: str = "") -> Job:
+        """Put ``work`` at the end of the queue; ``kind`` says what its result will be, for lists of jobs.
 
         Raises LabError when ``owner`` already has ``per_owner`` jobs waiting or running.
         """
@@ -175,7 +176,7 @@ class Worker:
                     f"You already have {active} jobs waiting or running",
                     f"Cancel one or wait: the limit is {self._per_owner} a visitor",
                 )
-            job = Job(work, title, owner)
+            job = Job(work, title, owner, kind)
             self._jobs[job.id] = job
             self._queue.append(job)
             self._ready.notify()

@@ -84,6 +84,14 @@ def cells_heatmap(trace: Trace, wording: Wording, rounds: range | None = None) -
     return figure
 
 
+def mark_round(figure: go.Figure, n: int, trace: Trace) -> None:
+    """Frame round ``n`` (0-based) of a ``cells_heatmap``; purple shows on light and dark alike."""
+    width = max(trace.k, 1)
+    figure.add_shape(
+        type="rect", x0=n + 0.5, x1=n + 1.5, y0=-0.5, y1=width - 0.5, line={"color": PURPLE, "width": 3}, layer="above"
+    )
+
+
 def _cell_hover(r: Round, n: int, i: int, wording: Wording) -> str:
     cell = r.cell(i)
     lines = [f"round {n + 1}, position {i}: <b>{cell}</b>"]
@@ -167,11 +175,17 @@ def accepted_histogram(summary: Summary) -> go.Figure:
     return figure
 
 
-def against_k(frame: pd.DataFrame, value: str, title: str, baseline: float | None = None) -> go.Figure:
+def against_k(
+    frame: pd.DataFrame,
+    value: str,
+    title: str,
+    baseline: float | None = None,
+    points: pd.DataFrame | None = None,
+) -> go.Figure:
     """One measured quantity against K with its interval.
 
     ``frame`` has the columns ``k``, ``value``, ``{value}_low`` and ``{value}_high``; ``baseline`` draws the plain
-    target as a dashed line.
+    target as a dashed line; ``points`` (``k``, ``value``, ``prompt``) shows the single runs as small dots.
     """
     figure = go.Figure(
         go.Scatter(
@@ -185,6 +199,16 @@ def against_k(frame: pd.DataFrame, value: str, title: str, baseline: float | Non
             hovertemplate=f"K = %{{x}}: %{{y:.2f}} {title}<extra></extra>",
         )
     )
+    if points is not None:
+        drafted = points[points["k"] > 0]
+        figure.add_scatter(
+            x=drafted["k"],
+            y=drafted[value],
+            mode="markers",
+            marker={"size": 5, "color": GREY, "opacity": 0.7},
+            text=drafted["prompt"],
+            hovertemplate=f"%{{text}}, K = %{{x}}: %{{y:.2f}} {title}<extra></extra>",
+        )
     if baseline is not None:
         figure.add_hline(
             y=baseline,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dflash_lab.config.schema import DrafterConfig
-from dflash_lab.paths import cache_dir
 from dflash_lab.pairs import Pair
+from dflash_lab.paths import cache_dir
 from dflash_lab.recording import Recording, RecordingStore, record, recording_bytes
 from dflash_lab.replay import Replay
 from dflash_lab.trace import Summary, Trace, summarise

@@ -65,7 +65,6 @@ def register(commands: Any) -> None:
     restore.add_argument("version", nargs="?", metavar="N", type=int, help="1 is the one before; none: list them")
 
     whatif.register(config)
-    whatif.register(config)
 
 
 def _command(group: Any, name: str, handler: Any, help_: str) -> argparse.ArgumentParser:

@@ -8,7 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dflash_lab.config.checks import CHECKS, EmbeddingFacts, Facts, TokenizerFacts, check
+from dflash_lab.config.checks.gather import mask_of
 from dflash_lab.config.dialects import AUX, DRAFT, STACK
+from dflash_lab.config.faults import FAULTS as PRESETS
+from dflash_lab.config.schema import DrafterConfig
 from tests.config import published
 
 BIG = "Qwen3.6-27B-DFlash"
@@ -127,6 +130,13 @@ FAULTS = {
         changed(SPECULATORS, STACK, "use_sliding_window", to=False),
     ],
     "window_without_sliding_layers": [changed(BIG, "layer_types", to=["full_attention"] * 5)],
+    "window_as_long_as_the_context": [changed(BIG, "sliding_window", to=262144)],
+    "causality_unlike_published": [
+        changed(BIG, "is_causal", to=True),
+        changed(BIG, "is_causal", to=False),
+        changed("Qwen3.8-27B-DFlash2", "is_causal"),
+        changed(SPECULATORS, "sliding_window_non_causal", to=True),
+    ],
     "causality_that_engines_read_differently": [changed(BIG, DRAFT, "causal", to=True)],
     "use_swa_is_read_by_vllm_only": [published.raw("MiMo-V2.5-Pro-FP4-DFlash")],
     "speculators_causality": [published.raw(SPECULATORS), changed(SPECULATORS, "sliding_window_non_causal")],
@@ -161,6 +171,63 @@ def pair_of(raw) -> Facts:
 def test_a_fault_is_found_by_its_check(name, raw):
     findings = [finding for finding in check(raw, pair_of(raw)) if finding.check == name]
     assert findings and all(finding.message and finding.field for finding in findings)
+
+
+# fault -> the checks of which one must find it, on every published config it can be made on
+FOUND_BY = {
+    "Shift taps up by one": {"taps_one_too_high"},
+    "Shift taps down by one": {"taps_one_too_low"},
+    "Reverse taps": {"taps_unsorted"},
+    "Wrong mask token": {"mask_is_not_the_published_one"},
+    "All layers full": {"window_without_sliding_layers"},
+    "No window": {"window_as_long_as_the_context"},
+    "Flip causality": {"causality_unlike_published"},
+    "RoPE theta x 0.1": {"theta_far_from_target"},
+}
+# The same for edits no DrafterConfig can stand for, on the raw file.
+RAW_FAULTS = {
+    "use_sliding_window false": ("window_not_used", lambda raw, stack: stack.update(use_sliding_window=False)),
+    "no sliding_window": ("sliding_without_window", lambda raw, stack: stack.update(sliding_window=None)),
+    "one layer type too few": ("layer_types_length", lambda raw, stack: stack["layer_types"].pop()),
+    "pad as mask": ("mask_has_another_job", lambda raw, stack: stack.update(pad_token_id=mask_of(raw))),
+    "dialects mixed": ("speculators_fields_in_a_zlab_file", lambda raw, stack: raw.update({AUX: [2, 3]})),
+    "no num_target_layers": ("num_target_layers_missing", lambda raw, stack: raw.pop("num_target_layers")),
+    "no dflash_config": ("dflash_config_missing", lambda raw, stack: raw.pop(DRAFT)),
+}
+
+
+@pytest.mark.parametrize("fault", PRESETS)
+@pytest.mark.parametrize("name", published.NAMES)
+def test_every_preset_fault_of_every_published_config_is_found(name, fault):
+    config = PRESETS[fault](DrafterConfig.from_json(published.raw(name)))
+    if config is None:
+        return
+    checks = {finding.check for finding in check(config.to_json(), facts(name)) if finding.severity != "note"}
+    assert checks & FOUND_BY[fault]
+
+
+@pytest.mark.parametrize("fault", RAW_FAULTS)
+@pytest.mark.parametrize("name", published.NAMES)
+def test_every_raw_fault_of_every_published_config_is_found(name, fault):
+    rule, spoil = RAW_FAULTS[fault]
+    raw = published.raw(name)
+    stack = raw.get(STACK, raw)
+    slides = "sliding_attention" in stack.get("layer_types", [])
+    if (STACK in raw and rule not in ("window_not_used", "sliding_without_window", "layer_types_length")) or (
+        not slides and rule in ("window_not_used", "sliding_without_window")
+    ):
+        return
+    if "layer_types" not in stack and rule == "layer_types_length":
+        return
+    spoil(raw, stack)
+    assert rule in found(raw, facts(name))
+
+
+@pytest.mark.parametrize("name", published.NAMES)
+def test_drafting_past_the_block_of_any_published_config_is_found(name):
+    block = DrafterConfig.from_json(published.raw(name)).block_size
+    assert "drafts_beyond_the_block" in found(published.raw(name), replace(facts(name), drafted=block))
+    assert "drafts_beyond_the_block" not in found(published.raw(name), replace(facts(name), drafted=block - 1))
 
 
 # check -> facts, and the same facts made healthy

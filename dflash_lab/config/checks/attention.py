@@ -77,6 +77,40 @@ def window_without_sliding_layers(s: Subject) -> Iterator[Finding]:
         )
 
 
+def window_as_long_as_the_context(s: Subject) -> Iterator[Finding]:
+    window = whole(s.stack.get("sliding_window"))
+    if s.config and s.slides and window is not None and window >= s.config.max_position_embeddings:
+        yield Finding(
+            "warning",
+            "sliding_window",
+            window,
+            f"A window of {window} never ends within {s.config.max_position_embeddings} positions",
+            None,
+            "Sliding layers then see all of the context: published windows are 1024 to 4096",
+        )
+
+
+def causality_unlike_published(s: Subject) -> Iterator[Finding]:
+    """Full layers are bidirectional in every published drafter, sliding ones causal, but for DFlash 2's."""
+    causal, second = s.raw.get("is_causal"), s.drafting("conv_kernel_size") is not None
+    if s.dialect == "speculators" and s.raw.get("sliding_window_non_causal") is True:
+        causal = False
+    types = s.config.layer_types if s.config else s.layer_types
+    if causal is True and ("full_attention" in types or second):
+        message = "is_causal true makes every layer causal"
+        why = "Full layers, and all of DFlash 2's, are bidirectional in every published drafter"
+    elif causal is False and s.slides and not second:
+        message = "The sliding layers are made bidirectional"
+        why = "They are causal in every published drafter of the first DFlash"
+    elif causal is None and s.slides and second and s.dialect != "speculators":
+        message = "is_causal is absent, so the sliding layers are causal"
+        why = "Published DFlash 2 drafters say is_causal false"
+    else:
+        return
+    suggested = False if second else None
+    yield Finding("warning", "is_causal", s.raw.get("is_causal"), message, suggested, why)
+
+
 def causality_that_engines_read_differently(s: Subject) -> Iterator[Finding]:
     if "causal" in s.draft and s.raw.get("is_causal") is None:
         yield Finding(
@@ -131,6 +165,8 @@ CHECKS = (
     sliding_without_window,
     window_not_used,
     window_without_sliding_layers,
+    window_as_long_as_the_context,
+    causality_unlike_published,
     causality_that_engines_read_differently,
     use_swa_is_read_by_vllm_only,
     speculators_causality,

@@ -24,7 +24,7 @@ def gather(
     thinking: bool | None = None,
     table: bool = False,
 ) -> Facts:
-    """What the drafter's and the target's folders tell; `table` reads the target's embedding table, which takes seconds.
+    """What the drafter's and the target's folders tell; `table` reads the target's embedding table, in seconds.
 
     Raises `LabError` for a file that is there and cannot be read; what is not there is left out.
     """

@@ -8,6 +8,9 @@ from dflash_lab.config.checks.finding import Finding
 from dflash_lab.config.checks.subject import Subject, whole
 from dflash_lab.config.schema import default_taps
 
+# Published lists that do not follow the rule, by (target layers, number of taps).
+EXCEPTIONS = {(64, 5): (5, 19, 33, 47, 61), (70, 5): (0, 15, 31, 47, 69)}
+
 
 def taps_missing(s: Subject) -> Iterator[Finding]:
     if s.taps is None:
@@ -66,44 +69,43 @@ def taps_unsorted(s: Subject) -> Iterator[Finding]:
 
 def taps_one_too_high(s: Subject) -> Iterator[Finding]:
     """A list in speculators' counting, where id l + 1 is the output of layer l, standing where ids count from 0."""
-    taps, rule = s.taps, _rule_taps(s)
-    if taps and rule and tuple(tap - 1 for tap in taps) == rule:
+    if healthy := _shifted_from(s, 1):
         yield Finding(
             "error",
             s.taps_field,
-            s.as_written(taps),
-            "Every tap is one above the default rule: the ids look shifted by one",
-            s.as_written(rule),
+            s.as_written(s.taps or []),
+            f"Every tap is one above {s.as_written(healthy)}: the ids look shifted by one",
+            s.as_written(healthy),
             "speculators' aux_hidden_state_layer_ids are one higher than target_layer_ids; a shift by one costs 2-16%",
             "atlas#394",
         )
 
 
 def taps_one_too_low(s: Subject) -> Iterator[Finding]:
-    taps, rule = s.taps, _rule_taps(s)
-    if taps and rule and tuple(tap + 1 for tap in taps) == rule:
+    if healthy := _shifted_from(s, -1):
         yield Finding(
             "error",
             s.taps_field,
-            s.as_written(taps),
-            "Every tap is one below the default rule: the ids look shifted by one",
-            s.as_written(rule),
+            s.as_written(s.taps or []),
+            f"Every tap is one below {s.as_written(healthy)}: the ids look shifted by one",
+            s.as_written(healthy),
             "An id is a layer's output counted from 0, not the layer before it; a shift by one costs 2-5%",
             "vllm#40727",
         )
 
 
 def taps_differ_from_rule(s: Subject) -> Iterator[Finding]:
-    taps, rule = s.taps, _rule_taps(s)
-    if taps and rule and tuple(taps) != rule and {a - b for a, b in zip(taps, rule, strict=True)} not in ({1}, {-1}):
-        yield Finding(
-            "note",
-            s.taps_field,
-            s.as_written(taps),
-            f"The default rule would give {s.as_written(rule)}",
-            None,
-            "Most published drafters follow the rule, but healthy exceptions exist: ask the drafter's card",
-        )
+    known = _known_taps(s)
+    if not s.taps or not known or tuple(s.taps) in known or _shifted_from(s, 1) or _shifted_from(s, -1):
+        return
+    yield Finding(
+        "note",
+        s.taps_field,
+        s.as_written(s.taps),
+        f"The default rule would give {s.as_written(known[0])}",
+        None,
+        "Most published drafters follow the rule, but healthy exceptions exist: ask the drafter's card",
+    )
 
 
 def taps_last_layer(s: Subject) -> Iterator[Finding]:
@@ -163,14 +165,24 @@ def num_target_layers_wrong(s: Subject) -> Iterator[Finding]:
         )
 
 
-def _rule_taps(s: Subject) -> tuple[int, ...] | None:
+def _known_taps(s: Subject) -> list[tuple[int, ...]]:
+    """Healthy lists for this target and number of taps: the rule's, then published exceptions."""
     taps, layers = s.taps, s.target_layers
-    return default_taps(layers, len(taps)) if taps and layers and len(taps) <= 1000 else None
+    if not taps or not layers or len(taps) > 1000:
+        return []
+    exception = EXCEPTIONS.get((layers, len(taps)))
+    return [default_taps(layers, len(taps)), *([exception] if exception else [])]
+
+
+def _shifted_from(s: Subject, by: int) -> tuple[int, ...] | None:
+    """The healthy list that these taps are, shifted by `by`."""
+    moved = tuple(tap - by for tap in s.taps or [])
+    return next((known for known in _known_taps(s) if known == moved), None)
 
 
 def _rule(s: Subject) -> list[int] | None:
-    rule = _rule_taps(s)
-    return None if rule is None else s.as_written(rule)
+    known = _known_taps(s)
+    return s.as_written(known[0]) if known else None
 
 
 CHECKS = (
