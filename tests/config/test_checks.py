@@ -1,6 +1,7 @@
 """The checks: each fires on its fault and is silent on every healthy published config; none ever raises."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,10 @@ from dflash_lab.config.checks.gather import mask_of
 from dflash_lab.config.dialects import AUX, DRAFT, STACK
 from dflash_lab.config.faults import FAULTS as PRESETS
 from dflash_lab.config.schema import DrafterConfig
+from dflash_lab.paths import SAMPLES
 from tests.config import published
 
+DEMO = SAMPLES / "smollm2-135m-dflash"
 BIG = "Qwen3.6-27B-DFlash"
 SPECULATORS = "Qwen3.6-35B-A3B-speculator.dflash"
 NESTED = "Qwen3.6-35B-A3B-DFlash"
@@ -117,6 +120,7 @@ FAULTS = {
     ],
     "taps_one_too_low": [changed(BIG, DRAFT, "target_layer_ids", to=[tap - 1 for tap in TAPS])],
     "taps_differ_from_rule": [changed(BIG, DRAFT, "target_layer_ids", to=[1, 16, 30, 46, 61])],
+    "taps_bunched": [changed(BIG, DRAFT, "target_layer_ids", to=[59, 60, 61, 62, 63])],
     "taps_last_layer": [changed(BIG, DRAFT, "target_layer_ids", to=[1, 16, 31, 46, 63])],
     "tap_count_against_fc": [changed(BIG, DRAFT, "target_layer_ids", to=[1, 31, 61])],
     "num_target_layers_missing": [changed(BIG, "num_target_layers")],
@@ -260,6 +264,18 @@ def test_a_zero_mask_row_is_a_warning_when_the_real_vector_is_shipped():
     shipped = replace(bare, files=frozenset(["mask_embedding.pt"]))
     assert found(published.raw(BIG), bare)["mask_row_is_near_zero"] == "error"
     assert found(published.raw(BIG), shipped)["mask_row_is_near_zero"] == "warning"
+
+
+def test_the_tokenizers_unknown_token_is_no_mask():
+    tokenizer = TokenizerFacts(size=248320, special_ids=frozenset([248070]), unk_id=248070)
+    assert "mask_has_another_job" in found(published.raw(BIG), replace(facts(BIG), tokenizer=tokenizer))
+
+
+def test_the_guessed_demo_config_is_told_from_the_right_one():
+    right, guessed = (json.loads((DEMO / name).read_text()) for name in ("config.json", "config.guessed.json"))
+    demo = Facts(tokenizer=TokenizerFacts(size=49152, special_ids=frozenset(range(17)), unk_id=0))
+    assert set(found(right, demo).values()) == {"note"}
+    assert {"mask_has_another_job", "taps_bunched"} <= set(found(guessed, demo))
 
 
 def test_facts_about_another_mask_say_nothing_about_this_one():

@@ -38,6 +38,7 @@ class TokenizerFacts:
     bos_id: int | None = None
     eos_ids: frozenset[int] = frozenset()
     pad_id: int | None = None
+    unk_id: int | None = None
     mask_text: str | None = None
 
     @classmethod
@@ -54,6 +55,7 @@ class TokenizerFacts:
             bos_id=tokenizer.bos_token_id,
             eos_ids=frozenset([] if eos is None else [eos]),
             pad_id=tokenizer.pad_token_id,
+            unk_id=tokenizer.unk_token_id,
             mask_text=tokenizer.decode([mask_token_id]) if known else None,
         )
 

@@ -63,7 +63,7 @@ def tokenizer_facts(folder: Path, mask: int | None) -> TokenizerFacts | None:
     except Exception as error:  # the library raises plain Exception
         raise LabError(f"{path} cannot be read: {error}", "Download the tokenizer again") from error
     names = _json(folder / "tokenizer_config.json") or {}
-    ids = {key: _token_id(tokenizer, names.get(key)) for key in ("bos_token", "eos_token", "pad_token")}
+    ids = {key: _token_id(tokenizer, names.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     return TokenizerFacts(
         size=tokenizer.get_vocab_size(),
@@ -71,6 +71,7 @@ def tokenizer_facts(folder: Path, mask: int | None) -> TokenizerFacts | None:
         bos_id=ids["bos_token"],
         eos_ids=frozenset(i for i in [ids["eos_token"]] if i is not None),
         pad_id=ids["pad_token"],
+        unk_id=ids["unk_token"],
         mask_text=tokenizer.id_to_token(mask) if mask is not None and mask >= 0 else None,
     )
 

@@ -58,6 +58,7 @@ def mask_has_another_job(s: Subject) -> Iterator[Finding]:
         jobs["bos_token_id"] |= id_set(tokenizer.bos_id)
         jobs["eos_token_id"] |= tokenizer.eos_ids
         jobs["pad_token_id"] |= id_set(tokenizer.pad_id)
+        jobs["unk_token_id"] |= id_set(tokenizer.unk_id)
     names = [_TOKENS[name] for name, ids in jobs.items() if s.mask in ids]
     if s.mask is not None and names:
         yield Finding(
@@ -137,7 +138,12 @@ def _published(s: Subject) -> int | None:
     return next(iter(PUBLISHED_MASKS.get(size or 0, ())), None)
 
 
-_TOKENS = {"bos_token_id": "beginning-of-text", "eos_token_id": "end-of-text", "pad_token_id": "padding"}
+_TOKENS = {
+    "bos_token_id": "beginning-of-text",
+    "eos_token_id": "end-of-text",
+    "pad_token_id": "padding",
+    "unk_token_id": "unknown",
+}
 
 CHECKS = (
     mask_missing,

@@ -108,6 +108,19 @@ def taps_differ_from_rule(s: Subject) -> Iterator[Finding]:
     )
 
 
+def taps_bunched(s: Subject) -> Iterator[Finding]:
+    taps, layers = s.taps, s.target_layers
+    if taps and layers and len(taps) > 2 and max(taps) - min(taps) < layers / 2:
+        yield Finding(
+            "warning",
+            s.taps_field,
+            s.as_written(taps),
+            f"{s.taps_field} {s.as_written(taps)} covers less than half of the target's {layers} layers",
+            _rule(s),
+            "Published drafters tap the whole depth, from near the first layer to near the last",
+        )
+
+
 def taps_last_layer(s: Subject) -> Iterator[Finding]:
     taps, layers = s.taps, s.target_layers
     if taps and layers is not None and layers - 1 in taps:
@@ -193,6 +206,7 @@ CHECKS = (
     taps_one_too_high,
     taps_one_too_low,
     taps_differ_from_rule,
+    taps_bunched,
     taps_last_layer,
     tap_count_against_fc,
     num_target_layers_missing,
