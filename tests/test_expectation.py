@@ -15,6 +15,7 @@ from dflash_lab.trace import summarise
 from tests.tiny import PROMPT, VARIANTS, tiny_pair
 
 K, TOKENS, TEXTS = 3, 150, 24
+RECORDED = 12
 
 
 @pytest.mark.slow
@@ -27,11 +28,12 @@ def test_expectation_agrees_with_two_thousand_real_rounds(q_rule):
         generation = run(pair.target, pair.drafter(), PROMPT, Settings(K, TOKENS, sampling=sampling))
         list(generation)
         real.append(generation.trace())
-        recordings.append(record(pair.target, PROMPT, TOKENS, frozenset(), sampling=sampling))
+        if seed < RECORDED:
+            recordings.append(record(pair.target, PROMPT, TOKENS, frozenset(), sampling=sampling))
     summary = summarise(real)
     assert summary.counted > 2000
     result = expected(Replay(recordings), pair.stack(), pair.target, Sampling(1.2, q_rule=q_rule), K)
-    assert result.q_rule == q_rule and result.rounds > 2000
+    assert result.q_rule == q_rule and result.rounds > 800
     # Both sides are estimates of about the same precision: four standard errors of their difference.
     error = 4 * math.sqrt(2) * summary.spread / math.sqrt(summary.counted)
     assert result.acceptance_length == pytest.approx(summary.acceptance_length, abs=error)

@@ -86,12 +86,12 @@ def test_a_stop_token_ends_the_replay_where_it_ends_the_loop():
     assert [facts(t) for t in replay.lockstep(pair.stack(), 6)] == [facts(t) for t in looped]
 
 
-def test_recording_while_speculating_is_not_needed_to_know_the_margin():
+def test_the_recorded_margin_is_the_distance_of_the_two_top_logits():
     pair = tiny_pair(seed=3)
     recording = record(pair.target, PROMPT, 10, frozenset(), beyond=2)
     for i, margin in enumerate(recording.margins):
         top = pair.target.logits_after(recording.ids[: len(PROMPT) + i + 1]).topk(2).values
-        assert abs(margin - float(top[0] - top[1])) < 1e-6
+        assert abs(margin - float(top[0] - top[1])) < 1e-4
 
 
 def test_foreign_text_is_refused():
