@@ -54,18 +54,20 @@ def gather(draft: Draft, logits: torch.Tensor, verdict: Verdict, sampler: Sample
 
 def token_probs(logits: torch.Tensor, ids: torch.Tensor, sampler: Sampler) -> torch.Tensor:
     """Probability ``[n]`` of one token per row of ``logits [n, V]``."""
+    return _probs(logits, sampler).gather(-1, ids[:, None])[:, 0]
+
+
+def _probs(logits: torch.Tensor, sampler: Sampler) -> torch.Tensor:
     if not sampler.greedy:
-        return sampler.probs(logits).gather(-1, ids[:, None])[:, 0]
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return (wide.gather(-1, ids[:, None])[:, 0] - wide.logsumexp(-1)).exp()
+        return sampler.probs(logits)
+    return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def alternatives(logits: torch.Tensor | None, count: int, sampler: Sampler) -> tuple[Alternatives, ...]:
     """The ``count`` most probable tokens of every row of ``logits [n, V]``; empty for 0 or no logits."""
     if not count or logits is None or not logits.shape[0]:
         return ()
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    probs = wide.softmax(-1) if sampler.greedy else sampler.probs(logits)
+    probs = _probs(logits, sampler)
     top = probs.topk(min(count, probs.shape[-1]), dim=-1)
     rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return tuple(Alternatives(tuple(ids), tuple(values)) for ids, values in rows)
