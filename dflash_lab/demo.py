@@ -129,9 +129,7 @@ def _download(temporary: Path, wheel: Path, report: Progress) -> None:
     environment = os.environ | {"TMPDIR": str(temporary), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     log = temporary / "pip.log"
     with log.open("w") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
         try:
             while process.poll() is None:
                 done = max((_size(path) for path in temporary.rglob("*.whl")), default=0)

@@ -42,7 +42,9 @@ def _folder(where: str, revision: str | None) -> tuple[Path, str]:
         return local, "local"
     from huggingface_hub import snapshot_download
 
-    path = Path(snapshot_download(where, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
+    path = Path(
+        snapshot_download(where, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"])
+    )
     return path, path.name
 
 

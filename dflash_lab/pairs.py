@@ -187,6 +187,4 @@ def load(spec: PairSpec, progress: Progress | None = None) -> Pair:
     report(0.9, "Loading the drafter")
     tensors = loading.load_tensors(drafter_dir, model)
     report(1.0, "Loaded")
-    return Pair(
-        spec, tokenizer, model, tensors, raw_config, drafter_dir, target_dir, target_revision, drafter_revision
-    )
+    return Pair(spec, tokenizer, model, tensors, raw_config, drafter_dir, target_dir, target_revision, drafter_revision)

@@ -46,9 +46,7 @@ def load_prompts(path: Path | None = None) -> tuple[Prompt, ...]:
                 'A line looks like {"id": "tea", "kind": "chat", "prompt": "How do I make tea?"}',
             ) from error
         if prompt.id in prompts:
-            raise LabError(
-                f"{path}, line {number}: the id {prompt.id!r} is used twice", "Give each its own id"
-            )
+            raise LabError(f"{path}, line {number}: the id {prompt.id!r} is used twice", "Give each its own id")
         prompts[prompt.id] = prompt
     if not prompts:
         raise LabError(f"{path} has no prompts", "Write one JSON object a line")

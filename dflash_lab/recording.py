@@ -112,7 +112,12 @@ def record(
     Raises LabError for a prompt that does not fit the target's context.
     """
     recorder = _Recorder(target)
-    generation = run(target, recorder, prompt_ids, Settings(0, max_new_tokens + beyond, sampling=sampling or Sampling(), alternatives=2))
+    generation = run(
+        target,
+        recorder,
+        prompt_ids,
+        Settings(0, max_new_tokens + beyond, sampling=sampling or Sampling(), alternatives=2),
+    )
     tokens: list[int] = []
     margins: list[float] = []
     length, end = 0, "none"

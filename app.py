@@ -1,0 +1,17 @@
+"""DFlash Lab: the frame around the pages, and the pair they all work on."""
+
+import streamlit as st
+
+from pages.lab import frame
+
+st.set_page_config(page_title="DFlash Lab", page_icon="pages/lab/icon.svg", layout="wide")
+
+page = st.navigation(
+    [
+        st.Page("pages/lab/run.py", title="Run", icon=":material/play_arrow:", default=True),
+        st.Page("pages/lab/sweep.py", title="Sweep", icon=":material/stacked_line_chart:"),
+    ]
+)
+with st.sidebar:
+    frame.pick_pair()
+page.run()
