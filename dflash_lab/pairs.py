@@ -173,15 +173,22 @@ def load(spec: PairSpec, progress: Progress | None = None) -> Pair:
     Raises LabError, one sentence and a fix, for whatever can be wrong with paths, hub, files, shapes or memory.
     """
     from dflash_lab import loading
+    from dflash_lab.sources import read_config
 
     report = progress or (lambda share, text: None)
-    report(0.02, "Finding the files")
-    target_dir, target_revision = loading.target_folder(spec, report)
-    drafter_dir, drafter_revision = loading.drafter_folder(spec, report)
-    raw_config = loading.read_config(drafter_dir)
-    device, dtype = loading.device_of(spec), loading.dtype_of(spec, target_dir)
-    loading.check_memory(target_dir, drafter_dir, dtype, device)
-    loading.check_fit(target_dir, drafter_dir)
+
+    def span(start: float, end: float) -> Progress:
+        return lambda share, text: report(start + share * (end - start), text)
+
+    report(0.0, "Finding the files")
+    target_source, drafter_source = loading.target_source(spec, span(0.0, 0.4)), loading.drafter_source(spec)
+    target_config = target_source.config()
+    device, dtype = loading.device_of(spec), loading.dtype_of(spec, target_config)
+    loading.check_memory(target_source, drafter_source, dtype, device)
+    drafter_dir, drafter_revision = drafter_source.folder(span(0.0, 0.1))
+    raw_config = read_config(drafter_dir)
+    loading.check_fit(target_config, drafter_dir)
+    target_dir, target_revision = target_source.folder(span(0.1, 0.4))
     report(0.4, "Loading the target")
     model, tokenizer = loading.load_target(target_dir, dtype, device)
     report(0.9, "Loading the drafter")

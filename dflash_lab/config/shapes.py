@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dflash_lab.config.errors import ConfigError
 from dflash_lab.errors import LabError
@@ -20,19 +22,27 @@ Shape = tuple[int, ...]
 def weight_shapes(path: Path | str) -> dict[str, Shape]:
     """Tensor name -> shape of a safetensors file, or of every one in a folder, without loading a weight.
 
-    Raises `LabError` when there is none or a header cannot be read.
+    Raises `LabError` when there is none, a header cannot be read, or a file is shorter than its header says.
     """
-    path = Path(path)
+    return {name: entry["shape"] for name, entry in _entries(Path(path)).items()}
+
+
+def value_counts(path: Path | str) -> dict[str, int]:
+    """Number of values by stored dtype (safetensors' names: BF16, F32, I8, ...). Raises as `weight_shapes`."""
+    counts: Counter[str] = Counter()
+    for entry in _entries(Path(path)).values():
+        counts[entry["dtype"]] += math.prod(entry["shape"])
+    return dict(counts)
+
+
+def _entries(path: Path) -> dict[str, Any]:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
-        raise LabError(f"{path} holds no safetensors file", "Point at the drafter's folder, weights included")
-    shapes: dict[str, Shape] = {}
-    for file in files:
-        shapes |= _header(file)
-    return shapes
+        raise LabError(f"{path} holds no safetensors file", "Point at the model's folder, weights included")
+    return {name: entry for file in files for name, entry in _header(file).items()}
 
 
-def _header(file: Path) -> dict[str, Shape]:
+def _header(file: Path) -> dict[str, Any]:
     # 8 bytes little-endian length, then JSON: read by hand, so that a check needs neither torch nor numpy.
     try:
         with file.open("rb") as stream:
@@ -40,7 +50,11 @@ def _header(file: Path) -> dict[str, Shape]:
             if length > file.stat().st_size - 8:
                 raise ValueError("its header is longer than the file")
             header = json.loads(stream.read(length))
-        return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        end = 8 + length + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+        if end > file.stat().st_size:
+            raise ValueError(f"it is cut off after {file.stat().st_size:,} of {end:,} bytes")
+        return {name: {"dtype": str(e["dtype"]), "shape": tuple(e["shape"])} for name, e in entries.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LabError(f"{file} cannot be read as safetensors: {error}", "Download it again") from error
 
