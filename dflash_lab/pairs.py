@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dflash_lab.errors import LabError
-from dflash_lab.paths import SAMPLES
+from dflash_lab.paths import SAMPLES, data_dir
 
 if TYPE_CHECKING:
     import torch
@@ -53,8 +53,12 @@ class PairSpec(BaseModel):
 
 
 def list_pairs() -> list[PairSpec]:
-    """Every preset, the demo first, then by name. Raises LabError that names file, field, value and fix."""
-    specs = [_read_spec(path) for path in sorted(PAIRS.glob("*.toml"))]
+    """The lab's presets and the user's (``pairs/`` in the data folder), the demo first, then by name.
+
+    A preset of the user's replaces the lab's of the same name. Raises LabError that names file, field, value and fix.
+    """
+    files = {path.stem: path for folder in (PAIRS, data_dir() / "pairs") for path in sorted(folder.glob("*.toml"))}
+    specs = [_read_spec(path) for path in files.values()]
     return sorted(specs, key=lambda spec: (spec.target != DEMO_TARGET, spec.name.lower()))
 
 
@@ -75,7 +79,8 @@ def _read_spec(path: Path) -> PairSpec:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         field = ".".join(map(str, problem["loc"]))
-        raise LabError(f"{path}: {field} is {problem['input']!r}: {problem['msg']}", f"Correct {field}") from error
+        value = "" if problem["type"] == "missing" else f" is {problem['input']!r}"
+        raise LabError(f"{path}: {field}{value}: {problem['msg']}", f"Correct {field}") from error
 
 
 @dataclass

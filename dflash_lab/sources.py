@@ -57,7 +57,8 @@ class Source:
 
         with hub_errors(self.where, self.revision):
             try:
-                return get_safetensors_metadata(self.where, revision=self.revision).parameter_count
+                counts = get_safetensors_metadata(self.where, revision=self.revision).parameter_count
+                return {str(dtype): count for dtype, count in counts.items()}
             except (errors.OfflineModeIsEnabled, httpx2.TransportError):
                 return value_counts(snapshot_download(self.where, revision=self.revision, local_files_only=True))
 
