@@ -57,7 +57,7 @@ def compare(a: Sequence[Trace], b: Sequence[Trace], seed: int = 0) -> Paired | N
     """
     if [t.prompt_ids for t in a] != [t.prompt_ids for t in b]:
         raise ValueError("the two runs are not over the same prompts")
-    left, right = _segments(a), _segments(b)
+    left, right = segments(a), segments(b)
     keys = sorted(left.keys() | right.keys())
     none = (0, 0)
     # [segments, 4]: tokens and rounds of a, tokens and rounds of b.
@@ -81,7 +81,7 @@ def compare(a: Sequence[Trace], b: Sequence[Trace], seed: int = 0) -> Paired | N
     )
 
 
-def _segments(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:
+def segments(traces: Sequence[Trace]) -> dict[tuple[int, int], tuple[int, int]]:
     """(text, segment) -> (accepted + 1 summed, rounds) over counted rounds."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for n, trace in enumerate(traces):
