@@ -143,7 +143,9 @@ def load_target(folder: Path, dtype: torch.dtype, device: str) -> tuple[Any, Any
     Raises LabError when transformers cannot read it; running out of memory is passed on as it is.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # its bar would be drawn into the command line's own progress
     place = {"device_map": "auto"} if device == "balanced" else {}
     try:
         model = AutoModelForCausalLM.from_pretrained(
