@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 
 if TYPE_CHECKING:
     from dflash_lab.pairs import Pair
+
+# Threads that spin while they wait cost ten times over as soon as anything else runs on the same cores (2 instead of
+# 17 tok/s, measured); torch reads this when it is imported, and processes that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(autouse=True)
