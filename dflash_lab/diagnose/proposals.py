@@ -164,13 +164,12 @@ class Proposals:
     # Layers
 
     def windows(self) -> list[int]:
-        """Windows the recorded contexts can tell apart: powers of two and halfway between, then one without end."""
-        found, size = [], 16
-        while size < self.reach:
-            found += [size, size * 3 // 2]
-            size *= 2
+        """Powers of two that the recorded contexts can tell apart, then one longer than any of them."""
+        found = [16]
+        while found[-1] < self.reach:
+            found.append(found[-1] * 2)
         far = sorted({c.sliding_window for c in published() if c.sliding_window and c.sliding_window > self.reach})
-        return [*(w for w in found if w < self.reach), *(far[:1] or [size])]
+        return [*found[:-1], *(far[:1] or found[-1:])]
 
     def _layers(self, config: DrafterConfig) -> Iterator[Proposal]:
         n = config.num_hidden_layers
@@ -184,7 +183,7 @@ class Proposals:
         }
         windows = self.windows()
         own = [config.sliding_window] if config.sliding_window else []
-        coarse = dict.fromkeys([*own, *windows[2::4], windows[-1]])
+        coarse = dict.fromkeys([*own, *windows[1::2], windows[-1]])
         for pattern, rule in patterns.items():
             yield from (self._attention(pattern, w, rule) for w in (coarse if SLIDING in pattern else (None,)))
         if SLIDING in config.layer_types:

@@ -31,6 +31,8 @@ ANCHORS = (32, 128, 384)
 """Anchors of the three rungs; the last judgement, where it is close, takes every anchor there is."""
 KEPT = 4
 """Proposals a player keeps after its first scan."""
+HOPELESS = -6.0
+"""Standard errors below the present config from which a value is not scored again."""
 SURE = 3.0
 """Standard errors by which a change must fit better."""
 WORTH = 0.035
@@ -151,6 +153,7 @@ class _Search:
         self.scores: dict[tuple[int, str], Score] = {}
         self.shortlist: dict[str, list[Proposal]] = {}
         self.rules: dict[str, str] = {}
+        self.hopeless: set[str] = set()
         self.best = self.config
         self.text = "starting"
 
@@ -220,13 +223,17 @@ class _Search:
                 self._rescan()
             if not self._refine() and not self._scan(tuple(PLAYERS)):
                 break
+        if "target_layer_ids" in self.rules:
+            self._polish_taps()
 
     def _scan(self, players: Sequence[str]) -> bool:
         """Score all proposals of these players on the first rung; whether the shortlist holds anything better."""
         better = False
         for player in players:
-            gains = self._gains(self.proposals.of(player, self.best), 0)
-            self.shortlist[player] = [gain.proposal for gain in gains[:KEPT]]
+            open_ = [p for p in self.proposals.of(player, self.best) if _key(p) not in self.hopeless]
+            gains = self._gains(open_, 0)
+            self.hopeless |= {_key(gain.proposal) for gain in gains if gain.sigmas < HOPELESS}
+            self.shortlist[player] = [gain.proposal for gain in gains[:KEPT] if gain.sigmas > -SURE]
             better = better or bool(gains and gains[0].mean > 0 and gains[0].sigmas > 1)
         return better and self._confirmed() is not None
 
@@ -281,6 +288,14 @@ class _Search:
             grid = {*range(0, layers, max(1, layers // 6)), *(here + step for step in (-2, -1, 1, 2))} - {here}
             moved = self._refined(self.proposals.one_tap(self.best, place, sorted(grid))) or moved
         return moved
+
+    def _polish_taps(self) -> None:
+        """Neighbouring layers differ little: each tap is moved by one on the third rung, and stays where it is best."""
+        for place in range(len(self.best.taps)):
+            here = self.best.taps[place]
+            gains = self._gains(self.proposals.one_tap(self.best, place, (here - 1, here + 1)), 2)
+            if gains and gains[0].sigmas > 1:
+                self._accept(gains[0])
 
     # Starting and ending
 
@@ -406,6 +421,10 @@ class _Search:
             if closer is not None and _better(closer, best)[1] < 2 and abs(closer.length - best.length) < 0.02:
                 found.append(dict(proposal.changes))
         return tuple({json.dumps(c, sort_keys=True): c for c in found}.values())
+
+
+def _key(proposal: Proposal) -> str:
+    return json.dumps(proposal.changes, sort_keys=True)
 
 
 def _better(a: Score, b: Score) -> tuple[float, float]:
