@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from dflash_lab import __version__
-from dflash_lab.cli import config, run, sweep
+from dflash_lab.cli import config, diagnose, run, sweep
 from dflash_lab.errors import LabError
 
-GROUPS = (run, sweep, config)
+GROUPS = (run, sweep, config, diagnose)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -80,6 +80,14 @@ class Scorer:
         fit = (torch.where(self.known, logp, 0.0) * self.weights).sum(-1)
         return Score(fit.cpu().numpy(), hits.long().cumprod(-1).sum(-1).cpu().numpy())
 
+    def unigram(self) -> float:
+        """The mean fit of no drafter at all: of the recorded texts' own token frequencies, with add-one smoothing."""
+        texts = torch.cat([torch.tensor(r.tokens, device=self.truth.device) for r in self.replay.recordings])
+        counts = torch.bincount(torch.searchsorted(self.vocabulary, texts[torch.isin(texts, self.vocabulary)]),
+                                minlength=len(self.vocabulary))  # fmt: skip
+        logp = ((counts + 1).float() / (counts.sum() + len(counts))).log()
+        return float((torch.where(self.known, logp[self.column], 0.0) * self.weights).sum(-1).mean())
+
     def _context(self, stack: DFlashStack) -> tuple[torch.Tensor, torch.Tensor]:
         c = stack.config
         key = repr((c.taps, c.rope_parameters, c.rms_norm_eps, c.attention_value_scale, c.is_neox_style,

@@ -171,7 +171,7 @@ class _Search:
             every = sum(r.length - 1 for r in self.recordings)
             count = min(every, ANCHORS[n]) if n < len(ANCHORS) else every
             few = {0: 4, 1: 8}.get(n, len(self.recordings))
-            chosen = _spread(self.recordings, few)
+            chosen = spread(self.recordings, few)
             self.rungs[n] = Scorer(self.pair, chosen, count, self.k, self.seed + n)
         return self.rungs[n]
 
@@ -435,8 +435,8 @@ def _better(a: Score, b: Score) -> tuple[float, float]:
     return mean, float(mean / error) if error > 0 else 0.0
 
 
-def _spread(recordings: Sequence[Recording], few: int) -> list[Recording]:
-    """A few recordings from the shortest to the longest context."""
+def spread(recordings: Sequence[Recording], few: int) -> list[Recording]:
+    """So many recordings, from the shortest to the longest context."""
     ordered = sorted(recordings, key=lambda r: len(r.prompt_ids))
     if few >= len(ordered):
         return ordered
