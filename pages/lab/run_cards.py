@@ -150,8 +150,8 @@ def rounds(run: Run) -> None:
 
     def clicked() -> None:
         if points := st.session_state["heatmap"].selection.points:
-            place = points[0]["customdata"]
-            choose(run, int(place["0"]), int(place["1"]))
+            n, position = points[0]["customdata"]
+            choose(run, int(n), int(position))
 
     st.plotly_chart(
         figure,
@@ -162,7 +162,7 @@ def rounds(run: Run) -> None:
         alt="What became of every drafted token, by position and round",
     )
     r = trace.rounds[n]
-    back, forward, words = st.columns([1, 1, 6], vertical_alignment="center")
+    back, forward, words = st.columns([2, 2, 9], vertical_alignment="center")
     last = len(trace.rounds) - 1
     back.button("Previous", on_click=choose, args=(run, n - 1), disabled=n == 0, shortcut="Left", width="stretch")
     forward.button("Next", on_click=choose, args=(run, n + 1), disabled=n == last, shortcut="Right", width="stretch")
