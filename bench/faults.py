@@ -41,7 +41,7 @@ from dflash_lab.recording import Recording
 from dflash_lab.whatif import WhatIf
 
 K = 5
-BUDGET_S = 120.0
+BUDGET_S = 300.0
 PAIRS = ("smollm2-demo", "smollm2-demo-b")
 COUNTS, CLOSE = 0.05, 0.02
 
@@ -276,7 +276,7 @@ class Bench:
         talks = conversations(load_prompts())
         tokens = 48 if quick else 96
         self.seen = self._record(talks[:2] if quick else talks, tokens)
-        self.unseen = self._record(held_out(2 if quick else len(TALKS), 4), tokens)
+        self.unseen = self._record(held_out(2 if quick else 6, 4), tokens)
         self.recording_s = time.perf_counter() - started
         self.judge = WhatIf(self.pair, self.unseen)
         self.base = self.judge.effect(self.healthy, K)

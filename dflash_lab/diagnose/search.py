@@ -1,10 +1,11 @@
 """Search: repair a config with no good one to compare with, by measuring values from general rules.
 
 1. A config that cannot run is first made to run, at the field the refusal names.
-2. Every player's proposals are scored on a few anchors (`score`); the change that fits the recorded text best is
-   confirmed on more anchors and kept; the others' best are tried again on top of it, until nothing helps. A value
+2. Player by player, the likeliest first, its proposals and its first value are scored on a few anchors (`score`);
+   the best of them are scored on more, and the winner is kept when the recorded text surely fits better. A value
    that fits badly on few anchors never sees many (successive halving, Jamieson and Talwalkar 2016).
-3. Kept players are refined: another window, one layer the other way, one tap moved.
+3. Neighbours are tried: another window, one layer the other way, one tap moved. Then again from 2, on top of what
+   was kept, until a whole turn changes nothing.
 4. On all anchors each kept change is taken back once: a field is accused only when that costs acceptance.
 """
 
@@ -29,15 +30,15 @@ from dflash_lab.recording import Recording
 
 ANCHORS = (32, 128, 384)
 """Anchors of the three rungs; the last judgement, where it is close, takes every anchor there is."""
-KEPT = 4
-"""Proposals a player keeps after its first scan."""
+KEPT = 3
+"""Proposals that go from the first rung to the second."""
 HOPELESS = -6.0
 """Standard errors below the present config from which a value is not scored again."""
 SURE = 3.0
 """Standard errors by which a change must fit better."""
 WORTH = 0.035
 """A field is accused when its change is worth this share of the acceptance length."""
-MOST_CHANGES = 8
+MOST_TURNS = 4
 
 End = Literal["done", "budget", "cancelled"]
 
@@ -151,7 +152,7 @@ class _Search:
         self.proposals = Proposals(self.pair, max(len(r.ids) for r in self.recordings))
         self.rungs: dict[int, Scorer] = {}
         self.scores: dict[tuple[int, str], Score] = {}
-        self.shortlist: dict[str, list[Proposal]] = {}
+        self.runners_up: dict[str, list[Proposal]] = {}
         self.rules: dict[str, str] = {}
         self.hopeless: set[str] = set()
         self.best = self.config
@@ -159,6 +160,7 @@ class _Search:
 
     def run(self) -> Repair:
         self.best = self._made_to_run(self.config)
+        self._score(self.best, 0)
         with contextlib.suppress(_Stop):
             self._climb()
         return self._judged()
@@ -217,77 +219,53 @@ class _Search:
     # Climbing
 
     def _climb(self) -> None:
-        self._scan(tuple(PLAYERS))
-        for _ in range(MOST_CHANGES):
-            while self._step():
-                self._rescan()
-            if not self._refine() and not self._scan(tuple(PLAYERS)):
+        for turn in range(MOST_TURNS):
+            before = self.best
+            for player in PLAYERS:
+                self._settle(player)
+            while self._keep_best(self.proposals.refined_layers(self.best)):
+                pass
+            self._move_taps(coarse=turn == 0)
+            if self.best == before:
                 break
         if "target_layer_ids" in self.rules:
             self._polish_taps()
 
-    def _scan(self, players: Sequence[str]) -> bool:
-        """Score all proposals of these players on the first rung; whether the shortlist holds anything better."""
-        better = False
-        for player in players:
-            open_ = [p for p in self.proposals.of(player, self.best) if _key(p) not in self.hopeless]
-            gains = self._gains(open_, 0)
-            self.hopeless |= {_key(gain.proposal) for gain in gains if gain.sigmas < HOPELESS}
-            self.shortlist[player] = [gain.proposal for gain in gains[:KEPT] if gain.sigmas > -SURE]
-            better = better or bool(gains and gains[0].mean > 0 and gains[0].sigmas > 1)
-        return better and self._confirmed() is not None
+    def _settle(self, player: str) -> None:
+        """Give one player the value that fits best."""
+        first = {field: getattr(self.config, field) for field in PLAYERS[player]}
+        proposals = [Proposal(player, first, "as the file has it"), *self.proposals.of(player, self.best)]
+        self._keep_best(p for p in proposals if _key(p) not in self.hopeless)
 
-    def _rescan(self) -> None:
-        """Order every player's shortlist again on top of the present best."""
-        for player, proposals in self.shortlist.items():
-            self.shortlist[player] = [gain.proposal for gain in self._gains(proposals, 0)]
+    def _keep_best(self, proposals: Iterable[Proposal]) -> bool:
+        """Keep the best of these when it surely fits better than the present config, on the second rung."""
+        first = self._gains(proposals, 0)
+        self.hopeless |= {_key(gain.proposal) for gain in first if gain.sigmas < HOPELESS}
+        promising = [gain.proposal for gain in first if gain.sigmas > -1][:KEPT]
+        if promising:
+            self.runners_up.setdefault(promising[0].player, []).extend(promising)
+        second = [gain for gain in self._gains(promising, 1) if gain.sigmas > self._enough(gain)]
+        if second:
+            self._accept(second[0])
+        return bool(second)
 
-    def _confirmed(self) -> _Gain | None:
-        """The best change on the second rung, among the best of every player on the first."""
-        first = self._gains([p for proposals in self.shortlist.values() for p in proposals], 0)
-        promising = [gain for gain in first if gain.mean > 0 and gain.sigmas > 1][: 2 * KEPT]
-        second = [gain for gain in self._gains([g.proposal for g in promising], 1) if gain.sigmas > SURE]
-        return second[0] if second else None
-
-    def _step(self) -> bool:
-        gain = self._confirmed()
-        if gain is None:
-            return False
-        self._accept(gain)
-        return True
+    def _enough(self, gain: _Gain) -> float:
+        """A player that is to be changed anyway gets its best value; another must be surely better."""
+        return 1.0 if gain.proposal.player in self.rules else SURE
 
     def _accept(self, gain: _Gain) -> None:
         self.best = gain.config
         self.rules[gain.proposal.player] = gain.proposal.rule
 
-    # Refining
-
-    def _refine(self) -> bool:
-        """Better values near the present ones; whether there were any."""
-        moved = False
-        while self._refined(self.proposals.refined_layers(self.best)):
-            moved = True
-        return self._refine_taps() or moved
-
-    def _refined(self, proposals: Iterable[Proposal]) -> bool:
-        """Take the best of these when it is surely better on the second rung."""
-        first = self._gains(proposals, 0)
-        promising = [g.proposal for g in first if g.mean > 0 or g.sigmas > -1][:KEPT]
-        # Where a player is to be changed anyway, the best value is taken; another must be surely better.
-        second = [g for g in self._gains(promising, 1) if g.sigmas > (1 if g.proposal.player in self.rules else SURE)]
-        if second:
-            self._accept(second[0])
-        return bool(second)
-
-    def _refine_taps(self) -> bool:
-        """Coordinate descent over the taps: a coarse grid at each place, then the neighbours."""
-        moved = False
+    def _move_taps(self, coarse: bool) -> None:
+        """Coordinate descent over the taps: at each place the neighbours and, at first, a coarse grid."""
+        layers = self.pair.target.num_layers
         for place in range(len(self.best.taps)):
-            layers = self.pair.target.num_layers
             here = self.best.taps[place]
-            grid = {*range(0, layers, max(1, layers // 6)), *(here + step for step in (-2, -1, 1, 2))} - {here}
-            moved = self._refined(self.proposals.one_tap(self.best, place, sorted(grid))) or moved
-        return moved
+            grid = {here + step for step in (-2, -1, 1, 2)}
+            if coarse:
+                grid |= set(range(0, layers, max(1, layers // 6))) - {here}
+            self._keep_best(self.proposals.one_tap(self.best, place, sorted(grid)))
 
     def _polish_taps(self) -> None:
         """Neighbouring layers differ little: each tap is moved by one on the third rung, and stays where it is best."""
@@ -409,7 +387,7 @@ class _Search:
         found: list[dict[str, Any]] = []
         if player == "mask_token_id" and self.best.mask_token_id is not None:
             found += [{"mask_token_id": token} for token in self.proposals.alike(self.best.mask_token_id)]
-        rivals = list(self.shortlist.get(player, ()))
+        rivals = list({_key(p): p for p in self.runners_up.get(player, ())}.values())
         if player == "layer_types":
             rivals += self.proposals.refined_layers(self.best)
         for proposal in rivals:
