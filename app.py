@@ -9,6 +9,7 @@ st.set_page_config(page_title="DFlash Lab", page_icon="pages/lab/icon.svg", layo
 page = st.navigation(
     [
         st.Page("pages/lab/run.py", title="Run", icon=":material/play_arrow:", default=True),
+        st.Page("pages/lab/config.py", title="Config", icon=":material/tune:"),
         st.Page("pages/lab/sweep.py", title="Sweep", icon=":material/stacked_line_chart:"),
     ]
 )

@@ -128,6 +128,7 @@ class ModelSlot:
     def __init__(self) -> None:
         self.key: Hashable | None = None
         self._model: Any = None
+        self._beside: tuple[Hashable, Any] | None = None
 
     def get(self, key: Hashable, load: Callable[[], T]) -> T:
         """The model named ``key``, loaded only when it is not the one in the slot."""
@@ -136,9 +137,19 @@ class ModelSlot:
             self._model, self.key = load(), key
         return self._model
 
+    def beside(self, key: Hashable, make: Callable[[], T]) -> T:
+        """One thing made from the model (recordings, say), kept until another is asked for or the model goes."""
+        if self._beside is None or self._beside[0] != key:
+            self._beside = None
+            made = make()
+            if made is None:  # stopped half-way: nothing to keep
+                return made
+            self._beside = key, made
+        return self._beside[1]
+
     def free(self) -> None:
-        """Drop the model and give its memory back to the device."""
-        self.key = self._model = None
+        """Drop the model, what was made from it, and give their memory back to the device."""
+        self.key = self._model = self._beside = None
         gc.collect()
         torch = sys.modules.get("torch")  # not imported yet: nothing of it to empty
         if torch is not None and torch.cuda.is_available():

@@ -6,6 +6,7 @@ theme, so the same figure reads in light and dark.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 import pandas as pd
@@ -136,6 +137,28 @@ def per_position(summary: Summary) -> go.Figure:
     figure.update_layout(height=330, margin=MARGIN | {"t": 60}, legend=LEGEND)
     figure.update_yaxes(title="acceptance rate", range=[0, 1.05], tickformat=".0%")
     figure.update_xaxes(title=f"drafted position ({summary.drafts} rounds)", dtick=1 if len(frame) <= 16 else 5)
+    return figure
+
+
+def positions_compared(summaries: Mapping[str, Summary]) -> go.Figure:
+    """Unconditional rates of several configs on the same texts, bars side by side, with 95% Wilson intervals."""
+    figure = go.Figure()
+    patterns = ("", "/", ".", "x")
+    for n, (name, summary) in enumerate(summaries.items()):
+        frame = rates_frame(summary)
+        figure.add_bar(
+            x=frame["position"],
+            y=frame["rate"],
+            error_y=_errors(frame["rate"], frame["low"], frame["high"]),
+            marker={"color": SERIES[n % len(SERIES)], "pattern": {"shape": patterns[n % len(patterns)]}},
+            name=f"{name} ({summary.drafts} rounds)",
+            customdata=frame[["accepted", "rounds", "low", "high"]],
+            hovertemplate=f"{name}, position %{{x}}: %{{y:.0%}} (%{{customdata[0]}} of %{{customdata[1]}} rounds, "
+            "95% %{customdata[2]:.0%} to %{customdata[3]:.0%})<extra></extra>",
+        )
+    figure.update_layout(height=280, margin=MARGIN | {"t": 60}, legend=LEGEND, barmode="group")
+    figure.update_yaxes(title="accepted, of all drafts", range=[0, 1.05], tickformat=".0%")
+    figure.update_xaxes(title="drafted position", dtick=1)
     return figure
 
 
