@@ -10,6 +10,7 @@ page = st.navigation(
     [
         st.Page("pages/lab/run.py", title="Run", icon=":material/play_arrow:", default=True),
         st.Page("pages/lab/config.py", title="Config", icon=":material/tune:"),
+        st.Page("pages/lab/diagnose.py", title="Diagnose", icon=":material/troubleshoot:"),
         st.Page("pages/lab/sweep.py", title="Sweep", icon=":material/stacked_line_chart:"),
     ]
 )

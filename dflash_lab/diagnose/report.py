@@ -33,6 +33,7 @@ class Diagnosis:
     card: dict[str, str]
     verdict: Verdict
     id: str = ""
+    path: str | None = None
     contexts: tuple[int, int] = (0, 0)
 
     def to_json(self) -> dict[str, Any]:

@@ -102,5 +102,6 @@ def diagnose(
         probes=tuple(probes),
         card=card(pair, config, k, context_length=f"{shortest} to {longest} tokens"),
         verdict=judge(found, before, after.summary, probes, pair.spec.drafter),
+        path=str(file.path) if file else None,
         contexts=(shortest, longest),
     )

@@ -48,6 +48,9 @@ def judge(found: Repair, before: Summary | None, after: Summary, probes: Sequenc
         sure = "the config cannot run without it" if least == float("inf") else (
             f"taking any of it back fits the recorded text worse by {least:.0f} standard errors or more")  # fmt: skip
         return Verdict("config", f"The config is wrong in {names}", f"Sure: {sure}; {scope}", "; ".join(fields), brings)
+    if found.end != "done":
+        more = "Give the search more seconds, or a quieter machine"
+        return Verdict("unfinished", "Not finished: no better config so far", scope, more, brings)
     if guilty:
         headline = f"Not the config: {_listed([p.name for p in guilty])}"
         fixes = "; ".join(p.fix for p in guilty if p.fix)
