@@ -5,6 +5,7 @@ A spec is a file in ``sample_configs/pairs/`` or two folders. Listing specs impo
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import tomllib
 from collections.abc import Callable, Mapping
@@ -52,22 +53,37 @@ class PairSpec(BaseModel):
     notes: str = ""
 
 
-def list_pairs() -> list[PairSpec]:
-    """The lab's presets and the user's (``pairs/`` in the data folder), the demo first, then by name.
+def _presets() -> dict[str, Path]:
+    """Name -> file: the lab's, then the user's, which replace the lab's of the same name."""
+    return {path.stem: path for folder in (PAIRS, data_dir() / "pairs") for path in sorted(folder.glob("*.toml"))}
 
-    A preset of the user's replaces the lab's of the same name. Raises LabError that names file, field, value and fix.
-    """
-    files = {path.stem: path for folder in (PAIRS, data_dir() / "pairs") for path in sorted(folder.glob("*.toml"))}
-    specs = [_read_spec(path) for path in files.values()]
+
+def list_pairs() -> list[PairSpec]:
+    """Every preset that can be read, of the lab and of the user (``pairs/`` in the data folder); the demo first."""
+    specs: list[PairSpec] = []
+    for path in _presets().values():
+        with contextlib.suppress(LabError):  # broken_presets tells
+            specs.append(_read_spec(path))
     return sorted(specs, key=lambda spec: (spec.target != DEMO_TARGET, spec.name.lower()))
 
 
+def broken_presets() -> list[LabError]:
+    """What is wrong with the presets that `list_pairs` leaves out: file, field, value and fix."""
+    problems: list[LabError] = []
+    for path in _presets().values():
+        try:
+            _read_spec(path)
+        except LabError as error:
+            problems.append(error)
+    return problems
+
+
 def get_pair(name: str) -> PairSpec:
-    """The preset of that name. Raises LabError with the closest names."""
-    known = {spec.name: spec for spec in list_pairs()}
-    if name in known:
-        return known[name]
-    close = difflib.get_close_matches(name, known, 3, 0.3) or list(known)
+    """The preset of that name. Raises LabError with the closest names, or with what is wrong in its file."""
+    presets = _presets()
+    if name in presets:
+        return _read_spec(presets[name])
+    close = difflib.get_close_matches(name, presets, 3, 0.3) or list(presets)
     raise LabError(f"There is no pair {name!r}", f"Closest: {', '.join(close)}")
 
 

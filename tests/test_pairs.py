@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -34,14 +35,18 @@ def test_an_unknown_name_gets_the_closest():
         ('target = "demo"\ndrafter = "x"\ndevice = "tpu"', r"bad\.toml: device is 'tpu'.*Correct device"),
         ('target = "demo"', r"bad\.toml: drafter"),
         ('target = "demo"\ndrafter = "x"\ncolour = "red"', r"bad\.toml: colour is 'red'"),
-        ("target = \ndrafter = \"x\"", r"bad\.toml is not valid TOML.*line 1"),
+        ('target = \ndrafter = "x"', r"bad\.toml is not valid TOML.*line 1"),
     ],
 )
-def test_a_preset_that_is_wrong_names_file_field_and_value(tmp_path, monkeypatch, text, words):
-    (tmp_path / "bad.toml").write_text(text)
-    monkeypatch.setattr(pairs, "PAIRS", tmp_path)
+def test_a_preset_that_is_wrong_names_file_field_and_value_and_hides_no_other(tmp_path, monkeypatch, text, words):
+    monkeypatch.setenv("DFLASH_LAB_DATA", str(tmp_path))
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs/bad.toml").write_text(text)
     with pytest.raises(LabError, match=words):
-        pairs.list_pairs()
+        pairs.get_pair("bad")
+    (problem,) = pairs.broken_presets()
+    assert re.search(words, str(problem))
+    assert pairs.list_pairs()[0].target == pairs.DEMO_TARGET
 
 
 def test_presets_of_your_own_are_read_from_the_data_folder(tmp_path, monkeypatch):

@@ -125,14 +125,16 @@ def _words(result: dict[str, Any]) -> str:
 
 
 def handle_pairs(args: argparse.Namespace) -> int:
-    """Name and what it is, a line each."""
-    from dflash_lab.pairs import list_pairs
+    """Name and what it is, a line each; exit 1 when a preset cannot be read."""
+    from dflash_lab.pairs import broken_presets, list_pairs
 
-    specs = list_pairs()
+    specs, broken = list_pairs(), broken_presets()
+    for problem in broken:
+        note(f"error: {problem}")
     if args.json:
         print(json.dumps([spec.model_dump() for spec in specs]))
-        return 0
-    width = max(len(spec.name) for spec in specs)
-    for spec in specs:
-        print(f"{spec.name:{width}}  {spec.target} + {spec.drafter}")
-    return 0
+    else:
+        width = max(len(spec.name) for spec in specs)
+        for spec in specs:
+            print(f"{spec.name:{width}}  {spec.target} + {spec.drafter}")
+    return 1 if broken else 0

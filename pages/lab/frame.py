@@ -9,7 +9,7 @@ import streamlit as st
 
 from dflash_lab.errors import LabError
 from dflash_lab.jobs import Snapshot, Work, Worker, new_id
-from dflash_lab.pairs import PairSpec, get_pair, list_pairs
+from dflash_lab.pairs import PairSpec, broken_presets, get_pair, list_pairs
 
 POLL_S = 0.4
 """How often a page looks at its job; a run of the demo pair makes about ten rounds in that time."""
@@ -40,6 +40,8 @@ def pick_pair() -> None:
     spec = chosen_pair()
     if spec.notes:
         st.caption(spec.notes)
+    for problem in broken_presets():
+        st.error(str(problem), icon=":material/error:")
 
 
 def chosen_pair() -> PairSpec:
