@@ -12,6 +12,7 @@ page = st.navigation(
         st.Page("pages/lab/config.py", title="Config", icon=":material/tune:"),
         st.Page("pages/lab/diagnose.py", title="Diagnose", icon=":material/troubleshoot:"),
         st.Page("pages/lab/sweep.py", title="Sweep", icon=":material/stacked_line_chart:"),
+        st.Page("pages/lab/story.py", title="Guided story", icon=":material/auto_stories:"),
     ]
 )
 with st.sidebar:

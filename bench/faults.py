@@ -1,6 +1,6 @@
 """Diagnosis on injected faults: is the guilty field named, is the config repaired, with no good config given?
 
-    python -m bench.faults [--quick] [--seed 0]
+    python -m bench.faults [--quick] [--seed 0] [--pair NAME]
 
 Every fault is an edit of a healthy config, drawn from a seed: each editable field alone, the public failures a config
 can carry, and pairs and triples of those that count. The search sees the broken config, the weights and the target;
@@ -399,10 +399,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="a few faults on the demo pair, for CI")
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--pair", choices=PAIRS, help="this pair only (default: every one that is there)")
     args = arguments.parse_args()
     known = {spec.name for spec in list_pairs()}
     outcomes, alarms, benches = [], 0, []
-    for name in [name for name in PAIRS if name in known][: 1 if args.quick else None]:
+    for name in [n for n in PAIRS if n in known and args.pair in (None, n)][: 1 if args.quick else None]:
         bench = Bench(name, args.quick)
         benches.append(bench)
         n, far = bench.rounds()

@@ -28,9 +28,9 @@ from dflash_lab.diagnose.score import Score, Scorer
 from dflash_lab.pairs import Pair
 from dflash_lab.recording import Recording
 
-ANCHORS = (32, 128, 384)
+ANCHORS = (32, 96, 384)
 """Anchors of the three rungs; the last judgement, where it is close, takes every anchor there is."""
-KEPT = 3
+KEPT = 2
 """Proposals that go from the first rung to the second."""
 HOPELESS = -6.0
 """Standard errors below the present config from which a value is not scored again."""
@@ -172,7 +172,7 @@ class _Search:
         if n not in self.rungs:
             every = sum(r.length - 1 for r in self.recordings)
             count = min(every, ANCHORS[n]) if n < len(ANCHORS) else every
-            few = {0: 4, 1: 8}.get(n, len(self.recordings))
+            few = {0: 4, 1: 6}.get(n, len(self.recordings))
             chosen = spread(self.recordings, few)
             self.rungs[n] = Scorer(self.pair, chosen, count, self.k, self.seed + n)
         return self.rungs[n]
@@ -220,28 +220,28 @@ class _Search:
 
     def _climb(self) -> None:
         for turn in range(MOST_TURNS):
-            before = self.best
-            for player in PLAYERS:
-                self._settle(player)
-            while self._keep_best(self.proposals.refined_layers(self.best)):
-                pass
-            self._move_taps(coarse=turn == 0)
-            if self.best == before:
+            moved = [player for player in PLAYERS if self._settle(player)]
+            if turn == 0 or moved:
+                while self._keep_best(self.proposals.refined_layers(self.best)):
+                    moved.append("layer_types")
+                if self._move_taps(coarse=turn == 0):
+                    moved.append("target_layer_ids")
+            if not moved:
                 break
         if "target_layer_ids" in self.rules:
             self._polish_taps()
 
-    def _settle(self, player: str) -> None:
-        """Give one player the value that fits best."""
+    def _settle(self, player: str) -> bool:
+        """Give one player the value that fits best; whether that is another one."""
         first = {field: getattr(self.config, field) for field in PLAYERS[player]}
         proposals = [Proposal(player, first, "as the file has it"), *self.proposals.of(player, self.best)]
-        self._keep_best(p for p in proposals if _key(p) not in self.hopeless)
+        return self._keep_best(p for p in proposals if _key(p) not in self.hopeless)
 
     def _keep_best(self, proposals: Iterable[Proposal]) -> bool:
         """Keep the best of these when it surely fits better than the present config, on the second rung."""
         first = self._gains(proposals, 0)
         self.hopeless |= {_key(gain.proposal) for gain in first if gain.sigmas < HOPELESS}
-        promising = [gain.proposal for gain in first if gain.sigmas > -1][:KEPT]
+        promising = [g.proposal for g in first if g.sigmas > (-0.5 if g.proposal.player in self.rules else 0.5)][:KEPT]
         if promising:
             self.runners_up.setdefault(promising[0].player, []).extend(promising)
         second = [gain for gain in self._gains(promising, 1) if gain.sigmas > self._enough(gain)]
@@ -257,15 +257,16 @@ class _Search:
         self.best = gain.config
         self.rules[gain.proposal.player] = gain.proposal.rule
 
-    def _move_taps(self, coarse: bool) -> None:
-        """Coordinate descent over the taps: at each place the neighbours and, at first, a coarse grid."""
-        layers = self.pair.target.num_layers
+    def _move_taps(self, coarse: bool) -> bool:
+        """Coordinate descent over the taps: at each place the neighbours, at first a coarse grid too."""
+        layers, moved = self.pair.target.num_layers, False
         for place in range(len(self.best.taps)):
             here = self.best.taps[place]
             grid = {here + step for step in (-2, -1, 1, 2)}
             if coarse:
                 grid |= set(range(0, layers, max(1, layers // 6))) - {here}
-            self._keep_best(self.proposals.one_tap(self.best, place, sorted(grid)))
+            moved = self._keep_best(self.proposals.one_tap(self.best, place, sorted(grid))) or moved
+        return moved
 
     def _polish_taps(self) -> None:
         """Neighbouring layers differ little: each tap is moved by one on the third rung, and stays where it is best."""

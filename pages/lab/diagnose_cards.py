@@ -70,8 +70,8 @@ def verdict(found: Diagnosis) -> None:
     v = found.verdict
     look, icon = LOOKS[v.kind]
     look(
-        f"**{v.headline}**\n\n- **Change**: {_plain(v.change)}\n- **Brings**: {_plain(v.brings)}\n"
-        f"- **How sure**: {_plain(v.sure)}",
+        f"**{v.headline}**\n\n- **Change**: {plain(v.change)}\n- **Brings**: {plain(v.brings)}\n"
+        f"- **How sure**: {plain(v.sure)}",
         icon=icon,
     )
 
@@ -144,7 +144,7 @@ def fields(found: Diagnosis) -> None:
     for change in found.repair.changes:
         if change.equivalent:
             others = "; ".join(", ".join(f"{f} {shown(v)}" for f, v in one.items()) for one in change.equivalent)
-            st.caption(f"{change.player}: these texts do not tell the new value from {_plain(others)}.")
+            st.caption(f"{change.player}: these texts do not tell the new value from {plain(others)}.")
 
 
 def act(found: Diagnosis, spec: PairSpec) -> None:
@@ -275,11 +275,11 @@ def rest(found: Diagnosis) -> None:
     if found.findings:
         with st.expander(f"What the file alone says ({len(found.findings)})"):
             for f in found.findings:
-                st.markdown(f"- **{f.severity}** {f.field}: {_plain(f.message)}")
+                st.markdown(f"- **{f.severity}** {f.field}: {plain(f.message)}")
     with st.expander("Reproducibility card", icon=":material/badge:"):
         st.code(text(found.card), language=None)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown must not read as anything else."""
     return "".join(f"\\{c}" if c in "*_[]$`<>:#|~" else c for c in text)
