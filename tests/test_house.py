@@ -53,6 +53,12 @@ def test_every_public_function_and_class_says_what_it_does():
     assert bare == []
 
 
+def test_every_page_can_be_a_fresh_servers_first_request():
+    pages = set(re.findall(r'st\.Page\("pages/lab/(\w+)\.py"(?!.*default=True)', (ROOT / "app.py").read_text()))
+    stubs = {path.stem for path in (ROOT / "pages").glob("*.py")}
+    assert pages == stubs, "each page but the first needs its file in pages/, or its link says: page not found"
+
+
 def test_the_library_example_of_the_readme_runs(demo_target_dir, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
     exec(compile(example, "README.md", "exec"), {})

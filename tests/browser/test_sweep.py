@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.app import WAIT_MS, settled
+from tests.browser.app import WAIT_MS, serve, settled
 
 LINK = "/sweep?kinds=code&per_kind=1&ks=1&ks=3&sweep_tokens=12&repeats=1"
 
@@ -14,6 +14,15 @@ LINK = "/sweep?kinds=code&per_kind=1&ks=1&ks=3&sweep_tokens=12&repeats=1"
 def start(page):
     settled(page)
     page.get_by_test_id("stMain").get_by_role("button", name=re.compile(r"^.*Sweep \(\d+ runs\)")).click()
+
+
+def test_a_link_to_it_may_be_a_fresh_servers_first_request(visit, tmp_path, demo_target_dir):
+    with serve(tmp_path) as fresh:
+        page = visit(LINK, at=fresh)
+        settled(page)
+        expect(page.get_by_role("heading", name="Sweep", level=1)).to_be_visible()
+        expect(page.get_by_text("Page not found")).to_have_count(0)
+        expect(page.get_by_role("button", name="Sweep (3 runs)")).to_be_visible()
 
 
 def test_a_sweep_ends_with_the_best_k_in_words(visit):
