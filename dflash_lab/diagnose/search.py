@@ -32,7 +32,7 @@ ANCHORS = (32, 96, 384)
 """Anchors of the three rungs; the last judgement, where it is close, takes every anchor there is."""
 KEPT = 2
 """Proposals that go from the first rung to the second."""
-HOPELESS = -6.0
+HOPELESS = -5.0
 """Standard errors below the present config from which a value is not scored again."""
 SURE = 3.0
 """Standard errors by which a change must fit better."""
@@ -172,7 +172,7 @@ class _Search:
         if n not in self.rungs:
             every = sum(r.length - 1 for r in self.recordings)
             count = min(every, ANCHORS[n]) if n < len(ANCHORS) else every
-            few = {0: 4, 1: 6}.get(n, len(self.recordings))
+            few = {0: 4, 1: 5}.get(n, len(self.recordings))
             chosen = spread(self.recordings, few)
             self.rungs[n] = Scorer(self.pair, chosen, count, self.k, self.seed + n)
         return self.rungs[n]
@@ -264,7 +264,7 @@ class _Search:
             here = self.best.taps[place]
             grid = {here + step for step in (-2, -1, 1, 2)}
             if coarse:
-                grid |= set(range(0, layers, max(1, layers // 6))) - {here}
+                grid |= set(range(0, layers, max(1, layers // 5))) - {here}
             moved = self._keep_best(self.proposals.one_tap(self.best, place, sorted(grid))) or moved
         return moved
 
