@@ -18,8 +18,8 @@ from playwright.sync_api import Browser, Page, Playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
-WAIT_MS = 150_000
-"""How long a test waits for something on the page: a run takes seconds, a shared machine many of them."""
+WAIT_MS = 300_000
+"""How long a test waits for something on the page: a run takes seconds on free cores, minutes on busy ones."""
 
 
 @dataclass(frozen=True, slots=True)

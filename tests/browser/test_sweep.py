@@ -29,8 +29,7 @@ def test_a_sweep_ends_with_the_best_k_in_words(visit):
     page = visit(LINK)
     start(page)
     expect(page.get_by_test_id("stAlert").first).to_contain_text("K = ", timeout=WAIT_MS)
-    settled(page)
-    assert page.get_by_test_id("stPlotlyChart").count() >= 4
+    page.get_by_test_id("stPlotlyChart").nth(4).wait_for()
     expect(page.get_by_test_id("stException")).to_have_count(0)
     page.reload()
     settled(page)
@@ -38,7 +37,7 @@ def test_a_sweep_ends_with_the_best_k_in_words(visit):
 
 
 def test_a_cancelled_sweep_keeps_the_runs_it_finished(visit):
-    page = visit(LINK.replace("sweep_tokens=12", "sweep_tokens=200").replace("repeats=1", "repeats=3"))
+    page = visit(LINK.replace("sweep_tokens=12", "sweep_tokens=32").replace("repeats=1", "repeats=3"))
     start(page)
     page.get_by_text(re.compile(r"^[1-9]\d* of \d+ runs")).wait_for()
     page.get_by_role("button", name="Cancel").click()
