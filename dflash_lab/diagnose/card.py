@@ -23,7 +23,7 @@ def card(pair: Pair, config: DrafterConfig, k: int, **settings: Any) -> dict[str
         "drafter weights": f"sha256 {_weights_hash(pair)}",
         "config": f"sha256 {config_hash(config.raw)} (keys sorted)",
         "mask token": str(config.mask_token_id),
-        "taps": ", ".join(map(str, config.taps)),
+        "taps": ", ".join(map(str, config.target_layer_ids or ())) or "not in the file",
         "layers": " ".join("sliding" if kind == "sliding_attention" else "full" for kind in config.layer_types)
         + (f", window {config.sliding_window}" if config.sliding_window else ""),
         "RoPE": ", ".join(f"{key} {value}" for key, value in sorted(config.rope_parameters.items())),

@@ -312,14 +312,18 @@ class _Search:
         return None
 
     def _judged(self) -> Repair:
-        """Take every change back once on many anchors; keep those that are worth it. Not bound by the budget."""
+        """Take every change back once on many anchors; keep those that are worth it. Not bound by the budget.
+
+        A visitor who cancelled waits for it: fewer anchors then.
+        """
+        rung = 1 if self.end == "cancelled" else 2
         budget, self.budget_s = self.budget_s, float("inf")
         watch, self.watch = self.watch, None
         self.text = "taking each change back"
-        changes = self._accused(2)
-        after = self._score(self.best, 2)
+        changes = self._accused(rung)
+        after = self._score(self.best, rung)
         assert after is not None
-        before = None if self.refused else self._score(self.config, 2)
+        before = None if self.refused else self._score(self.config, rung)
         if self.end == "done":
             changes = [replace(c, equivalent=self._equivalent(c.player)) for c in changes]
         self.budget_s, self.watch = budget, watch

@@ -41,10 +41,10 @@ class Observation:
         """Unconditional rate at a position; 0 behind the last."""
         return self.rates[position] if position < len(self.rates) else 0.0
 
-    def fall(self) -> float | None:
-        """Mean conditional rate at positions 1 and 2 over the rate at position 0."""
-        some = [c for c in self.conditional[1:3] if c is not None]
-        return sum(some) / len(some) / self.rates[0] if some and self.rates and self.rates[0] else None
+    def carried(self) -> float | None:
+        """Mean conditional rate at positions 1 to 3: what is carried on from one position to the next."""
+        some = [c for c in self.conditional[1:4] if c is not None]
+        return sum(some) / len(some) if some else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         "steep fall",
         "Position 0 is nearly normal, the rest falls steeply",
-        lambda o: o.rate(0) >= 0.4 and (fall := o.fall()) is not None and fall < 0.75,
-        lambda o: f"position 0 at {o.rate(0):.0%}, then {o.fall() or 0:.2f} of that from one position to the next",
+        lambda o: o.rate(0) >= 0.5 and (carried := o.carried()) is not None and carried < 0.65,
+        lambda o: f"position 0 at {o.rate(0):.0%}, then {o.carried() or 0:.0%} from one position to the next",
         ("is_causal", "layer_types", "mask_token_id"),
         "vllm#40898, z-lab#126",
     ),

@@ -21,8 +21,10 @@ from dflash_lab.pairs import Pair
 from dflash_lab.prompts import Prompt, load_prompts
 from dflash_lab.whatif import WhatIf
 
-REPLAYED = 6
-"""Recordings that acceptance and blame are replayed on: short and long contexts alike."""
+REPLAYED, FEWEST = 6, 2
+"""Recordings that acceptance and blame are replayed on, short and long contexts alike; fewer after a cancel."""
+MOST_BLAMED = 3
+"""Blame replays every mixture of so many fields: 2 ** 3."""
 
 Watch = Callable[[float, str, tuple[str, ...]], bool]
 """(share done, what is being done, fields accused so far) -> go on?"""
@@ -63,21 +65,21 @@ def diagnose(
 
     found = repair(pair, recordings, config, k, budget_s, searching)
     told = found.guilty
-    bench = WhatIf(pair, spread(recordings, REPLAYED))
-    tell(0.7, "Replaying the repaired config")
+    going = found.end != "cancelled"
+    bench = WhatIf(pair, spread(recordings, REPLAYED if going else FEWEST))
+    going = tell(0.7, "Replaying both configs") and going
     after = bench.effect(found.repaired, k)
-    shares = None
-    going = True
-    if 0 < len(found.changes) <= 3:
-        shares = blame(
-            bench, config, found.repaired, k, lambda share, text: tell(0.72 + 0.13 * share, f"Blame, {text}")
-        )
-        going = shares is not None
     try:
-        before = bench.effect(config, k).summary if going else None
-        traces = bench.effect(config, k).traces if going else ()
+        effect = bench.effect(config, k)
+        before, traces = effect.summary, effect.traces
     except ConfigError:
         before, traces = None, ()
+    shares = None
+    if going and 0 < len(found.changes) <= MOST_BLAMED:
+        shares = blame(
+            bench, config, found.repaired, k, lambda share, text: tell(0.72 + 0.13 * share, f"Blame: {text}")
+        )
+        going = shares is not None
     case = Case(pair, found.repaired, bench.replay.recordings, after.traces, k, config.raw, sampling or Sampling(),
                 engine, file)  # fmt: skip
     probes = []
