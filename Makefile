@@ -32,9 +32,10 @@ run: setup
 	$(BIN)/python -m streamlit run app.py \
 	  --server.address 127.0.0.1 --server.port $(PORT) --server.showEmailPrompt false
 
+# A process a core, one thread each: see tests/conftest.py.
 test: $(VENV)/.test-ready browser
 	$(BIN)/python -m dflash_lab.demo
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

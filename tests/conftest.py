@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,28 +11,23 @@ import pytest
 if TYPE_CHECKING:
     from dflash_lab.pairs import Pair
 
-# Threads that spin while they wait cost ten times over as soon as anything else runs on the same cores (2 instead of
-# 17 tok/s, measured); torch reads this when it is imported, and processes that tests start inherit it.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# One thread a process, and as many processes as cores (pytest-xdist): threads of one step wait for each other at every
+# matrix, and on cores that are not free that made a round ten times as long. torch reads this when it is imported;
+# servers that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests measured (``record_property``): output of passing tests is not shown."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name} = {value}")
 
 
 @pytest.fixture(autouse=True)
 def _own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test writes into the user's experiments."""
     monkeypatch.setenv("DFLASH_LAB_DATA", str(tmp_path_factory.mktemp("data")))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_for_tiny_models(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Matrices of 32 columns are slower on two threads than on one; the demo pair gets all cores."""
-    torch = sys.modules.get("torch")
-    if torch is None or any(name.startswith("demo_pair") for name in request.fixturenames):
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
