@@ -42,12 +42,12 @@ def judge(found: Repair, before: Summary | None, after: Summary, probes: Sequenc
     guilty = [p for p in probes if p.verdict == "guilty"]
     if found.changes:
         names = _listed([change.player for change in found.changes])
-        fields = [f"{f}: {shown(change.was[f])} becomes {shown(v)}" for change in found.changes
+        fields = [f"{f} from {_short(change.was[f])} to {_short(v)}" for change in found.changes
                   for f, v in change.now.items()]  # fmt: skip
         least = min(change.certainty for change in found.changes)
-        sure = "the config cannot run without it" if least == float("inf") else (
-            f"taking any of it back fits the recorded text worse by {least:.0f} standard errors or more")  # fmt: skip
-        return Verdict("config", f"The config is wrong in {names}", f"Sure: {sure}; {scope}", "; ".join(fields), brings)
+        sure = "The config cannot run without it" if least == float("inf") else (
+            f"Taking any of it back fits the recorded text worse by {least:.0f} standard errors or more")  # fmt: skip
+        return Verdict("config", f"The config is wrong in {names}", f"{sure}; {scope}", "; ".join(fields), brings)
     if found.end != "done":
         more = "Give the search more seconds, or a quieter machine"
         return Verdict("unfinished", "Not finished: no better config so far", scope, more, brings)
@@ -78,6 +78,16 @@ def length_of(summary: Summary | None) -> float | None:
 def shown(value: Any) -> str:
     """A config value as a file has it."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _short(value: Any) -> str:
+    """A config value in a sentence: layer types by their first word, runs counted."""
+    if value is None:
+        return "absent"
+    if isinstance(value, tuple) and value and all(isinstance(v, str) for v in value):
+        words = [v.partition("_")[0] for v in value]
+        return f"{len(words)} x {words[0]}" if len(set(words)) == 1 else ", ".join(words)
+    return shown(value)
 
 
 def _number(value: float | None) -> str:

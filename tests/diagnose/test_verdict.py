@@ -45,7 +45,7 @@ def case(**known):
 def test_changed_fields_are_the_verdict_with_values_and_certainty():
     v = judge(repair((change(),)), after([0] * 30), after([2] * 30), [])
     assert v.kind == "config" and "mask_token_id" in v.headline
-    assert v.change == "mask_token_id: 0 becomes 7" and "12 standard errors" in v.sure
+    assert v.change == "mask_token_id from 0 to 7" and "12 standard errors" in v.sure
     assert "1.00 now, 3.00 after (30 rounds" in v.brings
 
 
