@@ -55,7 +55,7 @@ browser: $(VENV)/.test-ready
 
 # vLLM lives in an environment of its own; the tests in .venv speak HTTP to it.
 engines: $(VENV)/.test-ready .venv-vllm/.ready
-	DFLASH_LAB_VLLM=$(CURDIR)/.venv-vllm $(BIN)/python -m pytest tests/engines -m engines
+	DFLASH_LAB_VLLM=$(CURDIR)/.venv-vllm $(BIN)/python -m pytest tests/engines
 
 .venv-vllm/.ready: $(VLLM_REQUIREMENTS)
 	$(PYTHON) -m venv .venv-vllm
