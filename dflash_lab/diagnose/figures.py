@@ -11,43 +11,42 @@ from dflash_lab.palette import BLUE, GREEN, GREY, VERMILION
 def waterfall(blame: Blame) -> go.Figure:
     """Shapley values as steps, with 95% intervals; the ends are acceptance lengths (a config that cannot run: 1)."""
     bad, good = blame.bad or 1.0, blame.good or 1.0
-    names = ["as it is", *(share.player for share in blame.shares), "repaired"]
     steps = [share.shapley.value for share in blame.shares]
+    # The figures stand under the names: beside the bars they would collide with the whiskers.
+    names = [f"{share.player}<br>{share.shapley.value:+.2f}" for share in blame.shares]
+    ends = [f"as it is<br>{bad:.2f}", f"repaired<br>{good:.2f}"]
     figure = go.Figure(
         go.Waterfall(
-            x=names,
+            x=[ends[0], *names, ends[1]],
             y=[bad, *steps, good],
             measure=["absolute", *["relative"] * len(steps), "total"],
-            text=[f"{bad:.2f}", *(f"{step:+.2f}" for step in steps), f"{good:.2f}"],
-            textposition="outside",
             increasing={"marker": {"color": GREEN}},
             decreasing={"marker": {"color": VERMILION}},
             totals={"marker": {"color": BLUE}},
             connector={"line": {"color": GREY, "width": 1}},
-            hovertemplate="%{x}: %{text} tokens a round<extra></extra>",
+            hovertemplate="%{x} tokens a round<extra></extra>",
         )
     )
-    height, ends = bad, []
-    for share in blame.shares:
-        height += share.shapley.value
-        ends.append((share.player, height, share.shapley))
+    tops = [bad + sum(steps[: n + 1]) for n in range(len(steps))]
     figure.add_scatter(
-        x=[name for name, _, _ in ends],
-        y=[end for _, end, _ in ends],
+        x=names,
+        y=tops,
         mode="markers",
         marker={"opacity": 0},
         error_y={
             "type": "data",
             "symmetric": False,
-            "array": [s.high - s.value for _, _, s in ends],
-            "arrayminus": [s.value - s.low for _, _, s in ends],
+            "array": [share.shapley.high - share.shapley.value for share in blame.shares],
+            "arrayminus": [share.shapley.value - share.shapley.low for share in blame.shares],
             "thickness": 1.5,
             "width": 5,
+            "color": GREY,
         },
         hoverinfo="skip",
         showlegend=False,
     )
-    top = max(bad, good, *(end + s.high - s.value for _, end, s in ends))
+    top = max(bad, good, *(share.shapley.high - share.shapley.value + end
+                           for share, end in zip(blame.shares, tops, strict=True)))  # fmt: skip
     figure.update_yaxes(title="acceptance length", range=[0, top * 1.15])
     figure.update_layout(height=340, margin={"l": 10, "r": 10, "t": 20, "b": 10}, showlegend=False)
     return figure

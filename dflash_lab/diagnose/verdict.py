@@ -42,7 +42,7 @@ def judge(found: Repair, before: Summary | None, after: Summary, probes: Sequenc
     guilty = [p for p in probes if p.verdict == "guilty"]
     if found.changes:
         names = _listed([change.player for change in found.changes])
-        fields = [f"{f} from {_short(change.was[f])} to {_short(v)}" for change in found.changes
+        fields = [f"{f} from {short(change.was[f])} to {short(v)}" for change in found.changes
                   for f, v in change.now.items()]  # fmt: skip
         least = min(change.certainty for change in found.changes)
         sure = "The config cannot run without it" if least == float("inf") else (
@@ -80,7 +80,7 @@ def shown(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """A config value in a sentence: layer types by their first word, runs counted."""
     if value is None:
         return "absent"

@@ -53,7 +53,7 @@ def controls() -> None:
         bind="query-params",
         help="The drafter's own file, or another one beside it.",
     )
-    k.number_input("Drafted tokens a round (K)", 1, 2 * most, min(5, most), key="diagnose_k", bind="query-params")
+    k.number_input("Tokens drafted (K)", 1, 2 * most, min(5, most), key="diagnose_k", bind="query-params")
     seconds.number_input(
         "Seconds to search",
         10,

@@ -110,6 +110,7 @@ def _tried(found: Diagnosis) -> str:
 
 def fields(found: Diagnosis) -> None:
     """The fields to change, one row each."""
+    from dflash_lab.diagnose.verdict import short
 
     def worth(change: Change) -> str:
         if change.refused:
@@ -119,8 +120,8 @@ def fields(found: Diagnosis) -> None:
     rows = [
         {
             "field": field,
-            "is": shown(change.was[field]),
-            "should be": shown(value),
+            "is": short(change.was[field]),
+            "should be": short(value),
             "worth": "cannot run without"
             if change.refused
             else f"{change.gain:+.2f} ({change.low:+.2f} to {change.high:+.2f})",
