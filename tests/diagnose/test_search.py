@@ -49,7 +49,8 @@ def test_no_right_value_of_an_own_drafter_is_a_constant(module):
     assert OWN
     for path in OWN:
         right = read(path)
-        forbidden = {right.target_layer_ids, right.mask_token_id, right.sliding_window, right.rope_theta}
+        # 0, 1 and 2 stand in any program.
+        forbidden = {right.target_layer_ids, right.mask_token_id, right.sliding_window, right.rope_theta} - {0, 1, 2}
         assert not literals & forbidden, path
 
 
