@@ -365,6 +365,10 @@ def show(o: Outcome) -> None:
           f"left {left} ({o.seconds:.0f} s, {o.tried} tried, {o.end})", flush=True)  # fmt: skip
 
 
+def _median(values: list[float]) -> float | None:
+    return round(statistics.median(values), 1) if values else None
+
+
 def summary(outcomes: list[Outcome], healthy_alarms: int, benches: list[Bench]) -> dict[str, object]:
     """The figures of the docstring's table."""
     counted = [o for o in outcomes if o.counts]
@@ -383,8 +387,8 @@ def summary(outcomes: list[Outcome], healthy_alarms: int, benches: list[Bench]) 
         "named": {name: share(n, "named") for n, name in enumerate(names, 1)},
         "repaired": {name: share(n, "repaired") for n, name in enumerate(names, 1)},
         "of": {name: sum(o.size == n for o in counted) for n, name in enumerate(names, 1)},
-        "median_seconds": round(statistics.median(o.seconds for o in counted), 1),
-        "median_cpu_seconds": round(statistics.median(o.cpu_seconds for o in counted), 1),
+        "median_seconds": _median([o.seconds for o in counted]),
+        "median_cpu_seconds": _median([o.cpu_seconds for o in counted]),
         "false_alarms": healthy_alarms + sum(bool(o.accused) for o in outcomes if not o.counts),
         "no_measurable_effect": [f"{o.pair}: {o.fault}" for o in outcomes if not o.counts],
         "misses": [asdict(o) for o in counted if not (o.named and o.repaired)],

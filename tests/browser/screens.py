@@ -5,6 +5,7 @@ A page is opened at its link, brought to the state worth showing, and shot at it
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,8 +33,16 @@ def sweep(page: Page) -> None:
     settled(page)
 
 
+def diagnose(page: Page) -> None:
+    """A finished diagnosis of the guessed config."""
+    page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Diagnose$")).click()
+    page.get_by_test_id("stAlert").filter(has_text="The config is wrong in").wait_for(timeout=WAIT_MS * 6)
+    settled(page)
+
+
 PAGES: dict[str, tuple[str, Callable[[Page], None]]] = {
     "run": ("/?prompt=Write+a+Python+function+that+adds+two+numbers.&k=5&tokens=64", run),
+    "diagnose": ("/diagnose?diagnose_file=config.guessed.json&budget=300", diagnose),
     "sweep": ("/sweep?kinds=code&kinds=maths&per_kind=1&ks=1&ks=3&ks=5&ks=7&sweep_tokens=48", sweep),
 }
 
