@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dflash_lab.config.schema import DrafterConfig
     from dflash_lab.decode.target import Target
     from dflash_lab.drafters.dflash import DFlashDrafter, DFlashStack, DFlashWeights
+    from dflash_lab.drafters.mtp import MtpDrafter
 
 Progress = Callable[[float, str], None]
 
@@ -37,6 +38,7 @@ class PairSpec(BaseModel):
 
     ``target`` and ``drafter`` are folders or hub ids; target "demo" is the built-in one, and a drafter may be the
     name of a folder of ``sample_configs``. ``thinking`` is passed to the chat template as ``enable_thinking``.
+    ``mtp`` is the folder of an MTP head, in ``sample_configs`` or anywhere; without it the target's own is looked for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +49,7 @@ class PairSpec(BaseModel):
     drafter: str
     target_revision: str | None = None
     drafter_revision: str | None = None
+    mtp: str | None = None
     device: Literal["auto", "cuda", "mps", "cpu", "balanced"] = "auto"
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
     thinking: bool | None = None
@@ -152,6 +155,14 @@ class Pair:
         from dflash_lab.drafters.dflash import DFlashDrafter
 
         return DFlashDrafter(self.weights, config or self.config, self.target)
+
+    def mtp(self) -> MtpDrafter:
+        """The pair's MTP head as a drafter. Raises LabError where there is none, or none this code can run."""
+        from dflash_lab.drafters.mtp import MtpDrafter, MtpHead, read_mtp
+
+        config, tensors = read_mtp(SAMPLES / self.spec.mtp if self.spec.mtp else self.target_dir)
+        placed = {name: tensor.to(self.device, self.dtype) for name, tensor in tensors.items()}
+        return MtpDrafter(MtpHead(config, placed, self.target))
 
     def stack(self, config: DrafterConfig | None = None) -> DFlashStack:
         """The drafter's arithmetic for replay, under ``config`` (the pair's own when None)."""

@@ -59,7 +59,7 @@ def judge(
     return sum(lengths) / len(lengths), len(lengths)
 
 
-def warm_start(source: Tensors, old: DrafterConfig, new: DrafterConfig, states: States, rows: int = 24) -> Tensors:
+def warm_start(source: Tensors, old: DrafterConfig, new: DrafterConfig, states: States, rows: int = 64) -> Tensors:
     """``source`` for a drafter with other taps: ``fc`` is fitted so that the context changes least (ridge)."""
     old_taps, new_taps = old.taps, new.taps
     texts = [states.text(n, {*old_taps, *new_taps}) for n in range(rows)]

@@ -51,7 +51,7 @@ class Run:
     State is saved every ``save_every`` seconds; a run on a folder that holds a state goes on from it.
     """
 
-    def __init__(self, tensors: Tensors, folder: Path, minutes: float, rate: float, save_every: float = 120) -> None:
+    def __init__(self, tensors: Tensors, folder: Path, minutes: float, rate: float, save_every: float = 150) -> None:
         self.folder, self.minutes, self.rate, self.save_every = folder, minutes, rate, save_every
         folder.mkdir(parents=True, exist_ok=True)
         self.step, self.seconds, self.best = 0, 0.0, 0.0
