@@ -49,7 +49,7 @@ class Diagnosis:
             "definition": self.after.definition,
             "contexts": list(self.contexts),
             "signatures": [asdict(m) for m in self.matches],
-            "changes": [asdict(c) for c in r.changes],
+            "changes": [asdict(c) | {"certainty": None if c.refused else c.certainty} for c in r.changes],
             "search": {"tried": r.tried, "seconds": r.seconds, "end": r.end, "anchors": r.anchors},
             "blame": _blame_json(self.blame),
             "probes": [asdict(p) for p in self.probes],
