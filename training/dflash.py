@@ -62,7 +62,7 @@ def judge(
 def warm_start(source: Tensors, old: DrafterConfig, new: DrafterConfig, states: States, rows: int = 64) -> Tensors:
     """``source`` for a drafter with other taps: ``fc`` is fitted so that the context changes least (ridge)."""
     old_taps, new_taps = old.taps, new.taps
-    texts = [states.text(n, {*old_taps, *new_taps}) for n in range(rows)]
+    texts = [states.text(n, {*old_taps, *new_taps}) for n in range(min(rows, len(states)))]
     x, y = (torch.cat([torch.cat([t.rows(tap) for tap in taps], -1) for t in texts]) for taps in (new_taps, old_taps))
     gram = x.T @ x
     gram.diagonal().add_(1e-4 * gram.diagonal().mean())
