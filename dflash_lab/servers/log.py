@@ -24,7 +24,7 @@ class Cause:
 # First match wins: the particular before the general. Wordings of vLLM 0.32 and of what it stands on.
 CAUSES = (
     Cause(
-        r"DFlash drafters with mixed sliding/full attention require",
+        r"DFlash drafters with mixed sliding/full attention require|does not support: mixed sliding/full dflash",
         "This vLLM runs a drafter with sliding and full layers only on its model runner V2, which needs Triton and "
         "therefore a GPU",
         "Serve it on a GPU with VLLM_USE_V2_MODEL_RUNNER=1, or judge the config here by replay",
@@ -104,6 +104,11 @@ CAUSES = (
         r"Can't load the configuration of|LocalEntryNotFoundError)",
         "The model is neither a folder here nor to be had from the hub",
         "Check the path, or download the model first",
+    ),
+    Cause(
+        r"Value error, (?P<reason>.+?) \[type=",
+        "vLLM refuses this setup: {reason}",
+        "Change what it names",
     ),
 )
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import requests
@@ -112,10 +113,12 @@ def test_plain_serving_has_no_rounds_and_a_killed_server_loses_no_finished_reque
         def watch(answers, total):
             done.append(len(answers))
             if len(answers) == 1:
-                os.kill(server.supervisor_pid, signal.SIGKILL)
+                pid = server.supervisor_pid
+                (vllm,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                os.killpg(int(vllm), signal.SIGKILL)
             return True
 
-        asks = [Ask(tuple(demo_pair.encode(prompt)), 16) for prompt in prompts]
+        asks = [Ask(tuple(demo_pair.encode(prompt)), 16, timeout_s=60) for prompt in prompts]
         load = run_load(client, asks, watch=watch)
         assert len(load.answers) >= 1 and load.failure is not None
         assert load.sentence().startswith(f"{len(load.answers)} of {len(asks)} requests finished.")

@@ -70,6 +70,11 @@ def test_an_overlay_changes_the_config_and_touches_nothing(tmp_path):
     ("line", "words"),
     [
         ("ValueError: DFlash drafters with mixed sliding/full attention require the V2 runner", "needs Triton"),
+        (
+            "  Value error, Model Runner V1 does not support: mixed sliding/full dflash drafts [type=value_error",
+            "Triton",
+        ),
+        ("  Value error, tensor parallel size 3 is odd [type=value_error, input_value=1]", "this setup: tensor.* odd"),
         ("OSError: [Errno 98] Address already in use", "The port is taken"),
         ("torch.OutOfMemoryError: CUDA out of memory.", "too little free memory"),
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (7x2304 and 2880x576)", "2304 wide.*takes 2880"),
