@@ -59,6 +59,7 @@ def show(found: Diagnosis, spec: PairSpec) -> None:
     if found.repair.changes:
         fields(found)
         act(found, spec)
+        applied(found)
     curves(found)
     suspects(found)
     probes(found)
@@ -151,20 +152,15 @@ def fields(found: Diagnosis) -> None:
 def act(found: Diagnosis, spec: PairSpec) -> None:
     """Apply to the Config page, save verified, download."""
     with st.container(horizontal=True):
-        if (
-            st.button(
-                "Apply to Config",
-                icon=":material/tune:",
-                type="primary",
-                help="Opens the repaired config as an edit: nothing is written yet.",
-            )
-            and found.path
-        ):
-            bench = config_state.Bench(spec)
-            bench.open(found.path)
-            bench.put(found.repaired)
-            st.session_state[config_state.KEY] = bench
-            st.switch_page("pages/lab/config.py")
+        st.button(
+            "Apply to Config",
+            icon=":material/tune:",
+            type="primary",
+            help="Puts the repaired config on the Config page as an edit: nothing is written yet.",
+            on_click=apply,
+            args=(found, spec),
+            disabled=found.path is None,
+        )
         if st.button(
             "Save, verified",
             icon=":material/save:",
@@ -195,6 +191,24 @@ def act(found: Diagnosis, spec: PairSpec) -> None:
             on_click="ignore",
             icon=":material/download:",
         )
+
+
+def applied(found: Diagnosis) -> None:
+    """The way to the edit, once it was applied: a link, because a page whose widgets are in the address cannot turn."""
+    if st.session_state.get("diagnose_applied") == found.id:
+        st.success(
+            "The Config page holds the repaired config as an edit; nothing is written yet.", icon=":material/tune:"
+        )
+        st.page_link("pages/lab/config.py", label="Open the Config page", icon=":material/arrow_forward:")
+
+
+def apply(found: Diagnosis, spec: PairSpec) -> None:
+    """Make the repaired config the Config page's edit of the diagnosed file."""
+    bench = config_state.Bench(spec)
+    bench.open(str(found.path))
+    bench.put(found.repaired)
+    st.session_state[config_state.KEY] = bench
+    st.session_state["diagnose_applied"] = found.id
 
 
 def save(found: Diagnosis, path: str | None) -> None:
