@@ -112,7 +112,7 @@ def test_plain_serving_has_no_rounds_and_a_killed_server_loses_no_finished_reque
 
         def watch(answers, total):
             done.append(len(answers))
-            if len(answers) == 1:
+            if done == [1]:
                 pid = server.supervisor_pid
                 (vllm,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
                 os.killpg(int(vllm), signal.SIGKILL)
