@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dflash_lab.config.schema import DrafterConfig
 from dflash_lab.errors import LabError
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from dflash_lab.trace import Trace
     from dflash_lab.whatif import Effect, WhatIf
 
+PER_KIND = 2
+"""Prompts of each kind that edits are judged on, unless somebody asks for another number."""
+
 PROMPT_TOKENS = 80
 """Tokens taken for a prompt of the lab's set, template included, where no tokenizer is loaded yet."""
 
@@ -35,8 +38,16 @@ PROMPT_TOKENS = 80
 class PromptSet:
     """The prompts a page judges on, and how many tokens of the target's text after each."""
 
-    prompts: tuple[Prompt, ...] = field(default_factory=lambda: tuple(load_prompts()))
+    prompts: tuple[Prompt, ...]
     max_new_tokens: int = 64
+
+    @classmethod
+    def of_each_kind(cls, count: int = PER_KIND) -> Self:
+        """The first ``count`` prompts of every kind of the lab's own set."""
+        by_kind: dict[str, list[Prompt]] = {}
+        for prompt in load_prompts():
+            by_kind.setdefault(prompt.kind, []).append(prompt)
+        return cls(tuple(prompt for prompts in by_kind.values() for prompt in prompts[:count]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,10 @@ class Judged:
     seconds: float
     recording_bytes: int
 
+    def answers(self, configs: Sequence[tuple[str, str]], k: int, chosen: PromptSet) -> bool:
+        """Whether this is the judgement of these configs at this K on these prompts."""
+        return (dict(configs), k, len(chosen.prompts)) == (dict(self.configs), self.k, len(self.kinds))
+
     def tok_s(self, name: str, costs: Costs | None) -> float | None:
         """Predicted decode throughput: acceptance length over the measured round time at this K."""
         step = costs.step(self.k) if costs else None
@@ -107,7 +122,7 @@ class JudgeTask:
     pair: str
     configs: tuple[tuple[str, str], ...]
     k: int
-    prompt_set: PromptSet = field(default_factory=PromptSet)
+    prompt_set: PromptSet
 
     def __call__(self, job: Job, slot: ModelSlot) -> Judged | None:
         """Judge. Raises LabError when the pair cannot be loaded."""

@@ -6,8 +6,11 @@ loop would have accepted the longest prefix of its proposals that equals y[t+1..
 
 | schedule | anchors drafted | used for |
 | --- | --- | --- |
-| lockstep | one per recording and step, real jumps of accepted + 1 | one config at one K |
-| all anchors | every position of the text, once | many K of an all-causal drafter: a_K = min(a_max, K) |
+| lockstep | one per recording and step, real jumps of accepted + 1 | one config at one K, many texts |
+| all anchors | every position of the text, once | few texts; many K of an all-causal drafter: a_K = min(a_max, K) |
+
+A step of few rows costs nearly what one of many does, for it reads the same weights; so a handful of texts is
+cheaper with all anchors in large batches, although not all of them are visited.
 """
 
 from __future__ import annotations
@@ -26,6 +29,12 @@ UNKNOWN = -1
 """Stands in ``Round.drafted`` for a proposal behind the first rejection that replay had no need to compute."""
 
 ANCHORS_AT_ONCE = 256
+
+LOCKSTEP_FROM = 48
+"""Texts from which real jumps in lockstep are cheaper than all anchors at once (``bench/replay.py``)."""
+
+FIRST_DEPTH = 3
+"""Slots an all-causal drafter is asked for at first: few drafts are accepted further, and only those go deeper."""
 
 Watch = Callable[[float], bool]
 """(share done) -> go on?"""
@@ -87,8 +96,23 @@ class Replay:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens the target would accept ``[A]`` and the drafted ids ``[A, k]`` (``UNKNOWN`` behind a rejection).
 
-        The head runs slot by slot, only on anchors whose earlier slots all matched.
+        When no proposal depends on a later slot, only anchors whose first slots were all accepted are drafted to
+        their full depth.
         """
+        if k <= FIRST_DEPTH + 1 or not all(rule.causal for rule in stack.rules):
+            return self._accepted(stack, context, anchors, k)
+        accepted, drafted = self._accepted(stack, context, anchors, FIRST_DEPTH)
+        drafted = F.pad(drafted, (0, k - FIRST_DEPTH), value=UNKNOWN)
+        depth = FIRST_DEPTH
+        while depth < k and len(deeper := (accepted == depth).nonzero()[:, 0]):
+            depth = min(k, 2 * depth + 1)
+            accepted[deeper], drafted[deeper, :depth] = self._accepted(stack, context, anchors[deeper], depth)
+        return accepted, drafted
+
+    def _accepted(
+        self, stack: DFlashStack, context: tuple[torch.Tensor, torch.Tensor], anchors: Anchors, k: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """``accepted`` in one pass. The head runs slot by slot, only on anchors whose earlier slots all matched."""
         hidden = self.proposals(stack, context, anchors, k)
         drafted = torch.full((len(anchors), k), UNKNOWN, device=hidden.device)
         accepted = torch.zeros(len(anchors), dtype=torch.long, device=hidden.device)
@@ -104,6 +128,16 @@ class Replay:
                 break
             accepted[alive] += 1
         return accepted, drafted
+
+    def run(self, stack: DFlashStack, k: int, watch: Watch | None = None) -> list[Trace]:
+        """The rounds the loop would run, one Trace per recording, by the cheaper schedule.
+
+        Traces end early when ``watch`` says stop.
+        """
+        if len(self.recordings) >= LOCKSTEP_FROM:
+            return self.lockstep(stack, k, watch)
+        everywhere = self.everywhere(stack, k, watch)
+        return [self._jump(i, k, everywhere[i] if everywhere else ()) for i in range(len(self.recordings))]
 
     @torch.inference_mode()
     def lockstep(self, stack: DFlashStack, k: int, watch: Watch | None = None) -> list[Trace]:
@@ -163,7 +197,7 @@ class Replay:
         if not stack.config.all_causal:
             out = {}
             for n, k in enumerate(ks):
-                out[k] = self.lockstep(stack, k)
+                out[k] = self.run(stack, k)
                 if watch and not watch((n + 1) / len(ks)):
                     break
             return out

@@ -44,7 +44,7 @@ class WhatIf:
         self._effects: OrderedDict[tuple[str, int], Effect] = OrderedDict()
 
     def effect(self, config: DrafterConfig, k: int, watch: Callable[[float], bool] | None = None) -> Effect:
-        """Replay ``config`` at ``k`` drafted tokens a round (in lockstep over the prompts).
+        """Replay ``config`` at ``k`` drafted tokens a round (all prompts together).
 
         A replay that ``watch`` stopped is returned with the rounds it has, and not remembered.
 
@@ -61,7 +61,7 @@ class WhatIf:
             stopped = watch is not None and not watch(share)
             return not stopped
 
-        effect = Effect(config, k, tuple(self.replay.lockstep(self.pair.stack(config), k, seen)))
+        effect = Effect(config, k, tuple(self.replay.run(self.pair.stack(config), k, seen)))
         if not stopped:
             self._effects[key] = effect
             while len(self._effects) > KEPT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dflash_lab import edits
-from dflash_lab.config_tasks import Judged, JudgeTask, PromptSet, about_bytes, recorded
+from dflash_lab.config_tasks import PER_KIND, Judged, JudgeTask, PromptSet, about_bytes, recorded
 from dflash_lab.published import most_drafted
 from pages.lab import config_effect, config_fields, config_file, config_state, frame
 from pages.lab.config_state import Bench
@@ -17,16 +17,21 @@ def judge(bench: Bench, k: int) -> None:
     """Queue the edit; what is still queued or running for an earlier one is cancelled."""
     if (old := st.session_state.get(f"{PAGE}_job")) is not None:
         frame.worker().cancel(old)
-    task = JudgeTask(bench.spec.name, bench.configs(), k)
-    st.session_state[f"{PAGE}_asked"] = (task.configs, k)
+    task = JudgeTask(bench.spec.name, bench.configs(), k, prompt_set())
+    st.session_state[f"{PAGE}_asked"] = (task.configs, k, task.prompt_set)
     frame.submit(PAGE, task, f"what-if on {bench.spec.name}")
+
+
+def prompt_set() -> PromptSet:
+    """The prompts that were chosen in the URL or the control."""
+    return PromptSet.of_each_kind(st.session_state.get("judge_prompts") or PER_KIND)
 
 
 def effect(bench: Bench, k: int) -> None:
     """The measured effect: the job of this edit, or how to get one."""
     st.subheader("Effect", help="The edit's own rounds on recorded text, exactly as the loop would run them.")
-    wanted = (bench.configs(), k)
-    prompts = PromptSet()
+    prompts = prompt_set()
+    wanted = (bench.configs(), k, prompts)
     if recorded(bench.spec, prompts) is not None and st.session_state.get(f"{PAGE}_asked") != wanted:
         judge(bench, k)
     job = st.session_state.get(f"{PAGE}_job")
@@ -53,13 +58,13 @@ def effect(bench: Bench, k: int) -> None:
         if snapshot.status != "done":
             st.button("Judge again", icon=":material/refresh:", on_click=judge, args=(bench, k))
     if last is not None and last.pair == bench.spec.name:
-        config_effect.effect(bench, last, current=tuple(last.configs.items()) == wanted[0] and last.k == k)
+        config_effect.effect(bench, last, current=last.answers(bench.configs(), k, prompts))
         config_effect.strip(bench)
 
 
 def top(bench: Bench) -> int:
-    """File, reference and K."""
-    left, right = st.columns([5, 2], vertical_alignment="bottom")
+    """File, K and prompts."""
+    left, right, last = st.columns([5, 2, 2], vertical_alignment="bottom")
     with left:
         config_file.open_another(bench)
     most = most_drafted(bench.spec)
@@ -71,6 +76,15 @@ def top(bench: Bench) -> int:
         key="judge_k",
         bind="query-params",
         help=f"This drafter was trained to draft {most} at most.",
+    )
+    last.segmented_control(
+        "Prompts of each kind",
+        [1, 2, 3],
+        default=PER_KIND,
+        key="judge_prompts",
+        bind="query-params",
+        required=True,
+        help="More prompts give narrower intervals; each is recorded once.",
     )
     return int(k)
 

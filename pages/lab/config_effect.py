@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dflash_lab.trace import Summary
 
 ICONS = {"error": ":material/error:", "warning": ":material/warning:", "note": ":material/info:"}
-COLOURS = {"error": "red", "warning": "orange", "note": "gray"}
+COLOURS: dict[str, Any] = {"error": "red", "warning": "orange", "note": "gray"}
 
 
 def findings(bench: Bench, found: list[Finding]) -> None:
@@ -34,7 +34,7 @@ def findings(bench: Bench, found: list[Finding]) -> None:
     st.caption(", ".join(counts).replace("1 errors", "1 error").replace("1 warnings", "1 warning"))
     if not loud:
         st.success("Nothing speaks against this config.", icon=":material/check_circle:")
-    with st.container(height=300 if len(loud) > 4 else "content", border=False):
+    with st.container(height=340 if len(loud) > 6 else "content", border=False, gap="small"):
         for n, finding in enumerate(loud):
             _finding(bench, finding, n)
     if bench.reference is not None and edits.differences(bench.raw, bench.reference):
@@ -52,11 +52,13 @@ def findings(bench: Bench, found: list[Finding]) -> None:
 
 
 def _finding(bench: Bench, finding: Finding, n: int) -> None:
-    words, button = st.columns([4, 1], vertical_alignment="center")
+    words, button = st.columns([5, 1], vertical_alignment="center")
     why = " ".join(part for part in (finding.why, f"({finding.source})" if finding.source else "") if part)
-    with words:
-        st.markdown(f":{COLOURS[finding.severity]}[{ICONS[finding.severity]} **{finding.field}**]", help=why or None)
-        st.text(finding.message)
+    text = finding.message if finding.field in finding.message else f"{finding.field}: {finding.message}"
+    # The file's own values are in the text, so it must not be read as markup.
+    with words.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(finding.severity, color=COLOURS[finding.severity], icon=ICONS[finding.severity], help=why or None)
+        st.text(text, width="stretch")
     if finding.suggested is None and finding.check != "differs_from_reference":
         return
 

@@ -120,10 +120,10 @@ def _types(bench: Bench, config: DrafterConfig, label: dict[str, Any], k: int) -
         format_func=lambda i: f"{i} slides" if i in slides else f"{i} full",
         **label | {"on_change": changed},
     )
-    for box in edits.layer_boxes(config):
-        colour = "blue" if box.slides else "gray"
-        icon = ":material/swipe_right_alt:" if box.slides else ":material/fullscreen:"
-        st.badge(f"layer {box.index}: {box.text}", color=colour, icon=icon)
+    with st.container(horizontal=True, gap="xsmall"):
+        for box in edits.layer_boxes(config):
+            icon = ":material/swipe_right_alt:" if box.slides else ":material/fullscreen:"
+            st.badge(f"{box.index} {box.text}", color="blue" if box.slides else "gray", icon=icon)
 
 
 def _json_area(bench: Bench, name: str, value: Any, k: int) -> None:
@@ -148,12 +148,13 @@ def _json_area(bench: Bench, name: str, value: Any, k: int) -> None:
 def _others(name: str, config: DrafterConfig, disk: DrafterConfig | None, reference: DrafterConfig | None) -> None:
     """What the file and the reference say, marked where it is not what the field now holds."""
     now = getattr(config, name)
+    values = {title: getattr(c, name) for title, c in (("on disk", disk), ("reference", reference)) if c is not None}
+    if len(values) == 2 and values["on disk"] == values["reference"]:
+        values = {"on disk and reference": values["on disk"]}
     parts = []
-    for title, other in (("on disk", disk), ("reference", reference)):
-        if other is not None:
-            value = getattr(other, name)
-            text = f"{title} `{edits.shown(value)}`"
-            parts.append(text if value == now else f":orange-background[{title}] `{edits.shown(value)}`")
+    for title, value in values.items():
+        text = title if value == now else f":orange-background[{title}]"
+        parts.append(f"{text} `{edits.shown(value).replace('_attention', '')}`")
     if parts:
         st.caption(" · ".join(parts))
 
