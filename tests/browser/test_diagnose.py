@@ -34,7 +34,7 @@ def test_three_wrong_fields_are_named_and_repaired_in_one_click(visit):
         repaired = json.load(file)
     guessed = json.loads(GUESSED.read_text())
     assert repaired["dflash_config"]["mask_token_id"] != guessed["dflash_config"]["mask_token_id"]
-    assert set(repaired["layer_types"]) == {"sliding_attention"}
+    assert "sliding_attention" in repaired["layer_types"]
     page.get_by_role("button", name="Apply to Config").click()
     page.get_by_text("Open the Config page").click()
     page.get_by_role("heading", level=1, name="Config").wait_for()
