@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -103,7 +104,7 @@ def test_an_edit_travels_in_its_link(visit):
     main = page.get_by_test_id("stMain")
     main.get_by_role("button", name="Try a fault").click()
     page.get_by_role("button", name="Reverse taps").click()
-    page.wait_for_url("**edit=**")
+    expect(page).to_have_url(re.compile("edit="))
     settled(page)
     other = visit("/" + page.url.partition("://")[2].partition("/")[2])
     settled(other)
