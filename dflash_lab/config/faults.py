@@ -43,6 +43,13 @@ def no_window(config: DrafterConfig) -> DrafterConfig | None:
     return config.edited(sliding_window=config.max_position_embeddings)
 
 
+def no_context(config: DrafterConfig) -> DrafterConfig | None:
+    """Every layer slides over one position: a slot sees itself and none of the context."""
+    return config.edited(
+        layer_types=("sliding_attention",) * config.num_hidden_layers, sliding_window=1, use_sliding_window=True
+    )
+
+
 def causal_flip(config: DrafterConfig) -> DrafterConfig | None:
     """The other rule inside the block, for every layer."""
     return config.edited(is_causal=not config.attention(0).causal)
@@ -60,6 +67,7 @@ FAULTS: dict[str, Fault] = {
     "Wrong mask token": wrong_mask,
     "All layers full": all_full,
     "No window": no_window,
+    "No context": no_context,
     "Flip causality": causal_flip,
     "RoPE theta x 0.1": theta_tenth,
 }

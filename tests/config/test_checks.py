@@ -135,6 +135,7 @@ FAULTS = {
     ],
     "window_without_sliding_layers": [changed(BIG, "layer_types", to=["full_attention"] * 5)],
     "window_as_long_as_the_context": [changed(BIG, "sliding_window", to=262144)],
+    "window_shorter_than_the_block": [changed(BIG, "sliding_window", to=1), changed(BIG, "sliding_window", to=15)],
     "causality_unlike_published": [
         changed(BIG, "is_causal", to=True),
         changed(BIG, "is_causal", to=False),
@@ -185,6 +186,7 @@ FOUND_BY = {
     "Wrong mask token": {"mask_is_not_the_published_one"},
     "All layers full": {"window_without_sliding_layers"},
     "No window": {"window_as_long_as_the_context"},
+    "No context": {"window_shorter_than_the_block"},
     "Flip causality": {"causality_unlike_published"},
     "RoPE theta x 0.1": {"theta_far_from_target"},
 }

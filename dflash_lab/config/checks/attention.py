@@ -90,6 +90,21 @@ def window_as_long_as_the_context(s: Subject) -> Iterator[Finding]:
         )
 
 
+def window_shorter_than_the_block(s: Subject) -> Iterator[Finding]:
+    """A slot at P + i sees positions above P + i - window: with a window of i or less, none of the context."""
+    window = whole(s.stack.get("sliding_window"))
+    if s.config and s.slides and window is not None and 0 < window < s.config.block_size:
+        yield Finding(
+            "warning",
+            "sliding_window",
+            window,
+            f"A window of {window} is shorter than the block of {s.config.block_size}: slots from {window} on see none "
+            "of the context",
+            None,
+            "Without its context the drafter guesses: published windows are 1024 to 4096",
+        )
+
+
 def causality_unlike_published(s: Subject) -> Iterator[Finding]:
     """Full layers are bidirectional in every published drafter, sliding ones causal, but for DFlash 2's."""
     causal, second = s.raw.get("is_causal"), s.drafting("conv_kernel_size") is not None
@@ -166,6 +181,7 @@ CHECKS = (
     window_not_used,
     window_without_sliding_layers,
     window_as_long_as_the_context,
+    window_shorter_than_the_block,
     causality_unlike_published,
     causality_that_engines_read_differently,
     use_swa_is_read_by_vllm_only,
