@@ -31,6 +31,7 @@ Progress = Callable[[float, str], None]
 
 PAIRS = SAMPLES / "pairs"
 DEMO_TARGET = "demo"
+DEMO_PAIR = "smollm2-demo"
 
 
 class PairSpec(BaseModel):
@@ -67,7 +68,7 @@ def list_pairs() -> list[PairSpec]:
     for path in _presets().values():
         with contextlib.suppress(LabError):  # broken_presets tells
             specs.append(_read_spec(path))
-    return sorted(specs, key=lambda spec: (spec.target != DEMO_TARGET, spec.name.lower()))
+    return sorted(specs, key=lambda spec: (spec.name != DEMO_PAIR, spec.target != DEMO_TARGET, spec.name.lower()))
 
 
 def broken_presets() -> list[LabError]:

@@ -16,7 +16,7 @@ from dflash_lab.published import known_config, most_drafted
 
 def test_the_demo_comes_first_and_every_preset_names_a_known_drafter():
     specs = pairs.list_pairs()
-    assert specs[0].target == pairs.DEMO_TARGET
+    assert specs[0].name == pairs.DEMO_PAIR and specs[0].target == pairs.DEMO_TARGET
     assert len({spec.name for spec in specs}) == len(specs) > 8
     for spec in specs:
         assert spec.title and spec.notes
@@ -54,6 +54,7 @@ def test_presets_of_your_own_are_read_from_the_data_folder(tmp_path, monkeypatch
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs/mine.toml").write_text(f'target = "demo"\ndrafter = "{SAMPLES / "smollm2-135m-dflash"}"')
     assert pairs.get_pair("mine").drafter.endswith("smollm2-135m-dflash")
+    assert pairs.list_pairs()[0].name == pairs.DEMO_PAIR, "what the app opens with stays the built-in pair"
 
 
 def test_listing_pairs_imports_no_torch():

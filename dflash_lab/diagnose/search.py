@@ -160,8 +160,8 @@ class _Search:
 
     def run(self) -> Repair:
         self.best = self._made_to_run(self.config)
-        self._score(self.best, 0)
         with contextlib.suppress(_Stop):
+            self._score(self.best, 0)
             self._climb()
         return self._judged()
 

@@ -65,7 +65,10 @@ def test_from_the_guessed_config_to_a_verified_save_in_three_clicks(visit, serve
     expect(main.get_by_test_id("stText").filter(has_text="mask_token_id").first).to_be_visible()
     expect(main.get_by_test_id("stText").filter(has_text="target_layer_ids").first).to_be_visible()
     expect(main.get_by_test_id("stText").filter(has_text="layer_types").first).to_be_visible()
-    main.get_by_role("button", name="Record and judge").click()
+    record = main.get_by_role("button", name="Record and judge")
+    record.or_(page.get_by_test_id("stMetric").first).first.wait_for()
+    if record.is_visible():  # else these texts were recorded before, and the page judges at once
+        record.click()
     collapsed = until(page, "on disk")
     assert collapsed["on disk"] < 1.2 < 1.4 < collapsed["reference"]
     main.get_by_role("button", name="Take everything from the reference").click()
