@@ -34,7 +34,7 @@ def findings(bench: Bench, found: list[Finding]) -> None:
     st.caption(", ".join(counts).replace("1 errors", "1 error").replace("1 warnings", "1 warning"))
     if not loud:
         st.success("Nothing speaks against this config.", icon=":material/check_circle:")
-    with st.container(height=340 if len(loud) > 6 else "content", border=False, gap="small"):
+    with st.container(height=520 if len(loud) > 8 else "content", border=False, gap="small"):
         for n, finding in enumerate(loud):
             _finding(bench, finding, n)
     if bench.reference is not None and edits.differences(bench.raw, bench.reference):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -58,15 +59,26 @@ def _help(name: str) -> str:
     )
 
 
+def _take(bench: Bench, version: int, change: Callable[[], dict[str, Any]]) -> None:
+    """Take a widget's change, unless the widget is of an earlier version.
+
+    A browser that still shows the last version's widgets sends their values with its next request; taken for
+    changes, they would undo the edit that replaced them.
+    """
+    if version == bench.version:
+        bench.attempt(change, redraw=False)
+
+
 def _field(bench: Bench, config: DrafterConfig, name: str, layers: int, vocabulary: int, k: int) -> None:
-    value, key = getattr(config, name), f"{name}_{bench.version}"
+    value, version = getattr(config, name), bench.version
+    key = f"{name}_{version}"
     label = {"label": name, "key": key, "help": _help(name)}
 
     def changed() -> None:
         new = st.session_state[key]
         if isinstance(value, float) and isinstance(new, int):
             new = float(new)
-        bench.attempt(lambda: bench.fits(edits.set_field(bench.raw, name, new), k), redraw=False)
+        _take(bench, version, lambda: bench.fits(edits.set_field(bench.raw, name, new), k))
 
     options = label | {"on_change": changed}
     match edits.WIDGETS.get(name, "whole"):
@@ -82,7 +94,7 @@ def _field(bench: Bench, config: DrafterConfig, name: str, layers: int, vocabula
 
             def switched() -> None:
                 new = SWITCH[st.session_state[key]]
-                bench.attempt(lambda: bench.fits(edits.set_field(bench.raw, name, new), k), redraw=False)
+                _take(bench, version, lambda: bench.fits(edits.set_field(bench.raw, name, new), k))
 
             at = list(SWITCH.values()).index(value)
             st.segmented_control(
@@ -105,12 +117,12 @@ def _layer_name(layer: int) -> str:
 def _types(bench: Bench, config: DrafterConfig, label: dict[str, Any], k: int) -> None:
     """Which layers slide, and below it what every layer then sees."""
     count = config.num_hidden_layers
-    key = label["key"]
+    key, version = label["key"], bench.version
 
     def changed() -> None:
         slides = set(st.session_state[key])
         types = tuple("sliding_attention" if i in slides else "full_attention" for i in range(count))
-        bench.attempt(lambda: bench.fits(edits.set_field(bench.raw, "layer_types", types), k), redraw=False)
+        _take(bench, version, lambda: bench.fits(edits.set_field(bench.raw, "layer_types", types), k))
 
     slides = [i for i, kind in enumerate(config.layer_types) if kind == "sliding_attention"]
     st.pills(
@@ -128,7 +140,8 @@ def _types(bench: Bench, config: DrafterConfig, label: dict[str, Any], k: int) -
 
 def _json_area(bench: Bench, name: str, value: Any, k: int) -> None:
     """A value of free form as JSON text."""
-    key = f"{name}_{bench.version}"
+    version = bench.version
+    key = f"{name}_{version}"
 
     def changed() -> None:
         def change() -> dict[str, Any]:
@@ -138,7 +151,7 @@ def _json_area(bench: Bench, name: str, value: Any, k: int) -> None:
                 raise LabError(f"{name} is not JSON: {error}", "Correct it and leave the field again") from error
             return bench.fits(edits.set_field(bench.raw, name, new), k)
 
-        bench.attempt(change, redraw=False)
+        _take(bench, version, change)
 
     text = json.dumps(value, indent=1, ensure_ascii=False)
     hint = _help(name) if name in FIELDS else "Keys no field stands for; they are kept as they are."
