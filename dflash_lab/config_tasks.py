@@ -127,6 +127,8 @@ class JudgeTask:
     def __call__(self, job: Job, slot: ModelSlot) -> Judged | None:
         """Judge. Raises LabError when the pair cannot be loaded."""
         pair = load_pair(self.pair, job, slot)
+        from dflash_lab.store.collect import from_judged, remember
+
         bench = self._bench(pair, job, slot)
         if bench is None:
             return None
@@ -147,7 +149,7 @@ class JudgeTask:
             if job.cancelled:
                 return None
             seconds = seconds or time.perf_counter() - started
-        return Judged(
+        judged = Judged(
             pair=pair.spec.name,
             device=str(pair.device),
             dtype=str(pair.dtype).removeprefix("torch."),
@@ -161,6 +163,8 @@ class JudgeTask:
             seconds=seconds,
             recording_bytes=sum(r.states.nbytes for r in bench.replay.recordings),
         )
+        remember(from_judged(self, judged, pair, job.id))
+        return judged
 
     def _bench(self, pair: Pair, job: Job, slot: ModelSlot) -> WhatIf | None:
         """The recorded prompt set, made on first use and kept beside the pair; None when cancelled."""

@@ -18,6 +18,11 @@ def data_dir() -> Path:
     return Path(os.environ.get("DFLASH_LAB_DATA") or user_data_path("dflash-lab")).expanduser()
 
 
+def store_file() -> Path:
+    """The notebook's database, not created here; `DFLASH_LAB_STORE` overrides the data folder's."""
+    return Path(os.environ.get("DFLASH_LAB_STORE") or data_dir() / "notebook.db").expanduser()
+
+
 def write_whole(path: Path, text: str) -> Path:
     """Write a text file whole or not at all, its folder made when missing; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)

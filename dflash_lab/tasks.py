@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from dflash_lab.access import access
 from dflash_lab.jobs import Job, ModelSlot
 from dflash_lab.prompts import Prompt
 from dflash_lab.tokens import Detokenizer, Segment
@@ -54,6 +55,7 @@ class RunTask:
         from dflash_lab.decode.loop import Settings
         from dflash_lab.decode.sampling import Sampling
         from dflash_lab.runs import run_prompt, save_run
+        from dflash_lab.store.collect import from_run, remember
 
         sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed, self.q_rule)
         settings = Settings(self.k, self.max_new_tokens, sampling=sampling, alternatives=self.alternatives)
@@ -67,7 +69,9 @@ class RunTask:
             watch=_Streaming(job, pair, self.max_new_tokens),
         )
         run = replace(run, id=job.id)
-        save_run(run)
+        if not access().read_only:
+            save_run(run)
+        remember(from_run(self, run, pair))
         return run
 
 
@@ -99,7 +103,7 @@ class _Streaming:
 
 @dataclass(frozen=True, slots=True)
 class SweepTask:
-    """A sweep over K; what was measured and the step costs are kept on disk, also when it is stopped or fails.
+    """A sweep over K; every run is kept on disk as soon as it is measured, the step costs also when it is stopped.
 
     The job's partial result is the Sweep so far.
     """
@@ -113,21 +117,28 @@ class SweepTask:
     def __call__(self, job: Job, slot: ModelSlot) -> Sweep:
         """Sweep. Raises LabError for a sweep of nothing."""
         from dflash_lab.cost import save_costs
+        from dflash_lab.store.collect import from_sweep, remember
         from dflash_lab.sweep import save_sweep, sweep
 
         pair = load_pair(self.pair, job, slot)
         latest: list[Sweep] = []
 
         def watch(so_far: Sweep, done: int, doing: str) -> bool:
+            if so_far.measurements and (not latest or len(latest[0].measurements) < len(so_far.measurements)):
+                keep(replace(so_far, id=job.id))
             latest[:] = [replace(so_far, id=job.id)]
             return job.report(done, so_far.wanted, f"{done} of {so_far.wanted} runs: {doing}", latest[0])
+
+        def keep(found: Sweep) -> None:
+            if not access().read_only:
+                save_sweep(found)
+            remember(from_sweep(self, found, pair))
 
         try:
             found = sweep(pair, self.prompts, self.ks, self.repeats, self.max_new_tokens, watch)
             return replace(found, id=job.id)
         finally:
             if latest and latest[0].measurements:
-                save_sweep(latest[0])
                 save_costs(latest[0].costs())
 
 

@@ -20,7 +20,7 @@ def card(pair: Pair, config: DrafterConfig, k: int, **settings: Any) -> dict[str
         "pair": pair.spec.name,
         "target": f"{pair.target_id} @ {pair.target_revision}",
         "drafter": f"{pair.spec.drafter} @ {pair.drafter_revision}",
-        "drafter weights": f"sha256 {_weights_hash(pair)}",
+        "drafter weights": f"sha256 {weights_hash(pair)}",
         "config": f"sha256 {config_hash(config.raw)} (keys sorted)",
         "mask token": str(config.mask_token_id),
         "taps": ", ".join(map(str, config.target_layer_ids or ())) or "not in the file",
@@ -50,7 +50,7 @@ def config_hash(raw: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _weights_hash(pair: Pair) -> str:
+def weights_hash(pair: Pair) -> str:
     """Of the weight files' bytes; the first 16 hex digits."""
     digest = hashlib.sha256()
     for path in sorted(pair.drafter_dir.glob("*.safetensors")):

@@ -38,6 +38,7 @@ class DiagnoseTask:
         from dflash_lab.config.schema import DrafterConfig
         from dflash_lab.decode.sampling import Sampling
         from dflash_lab.diagnose.steps import diagnose
+        from dflash_lab.store.collect import from_diagnosis, remember
 
         found = diagnose(
             pair,
@@ -49,4 +50,8 @@ class DiagnoseTask:
             file=files.read(self.path) if self.path else None,
             watch=lambda share, text, accused: job.report(round(1000 * share), 1000, text, SoFar(accused)),
         )
-        return replace(found, id=job.id) if found else None
+        if found is None:
+            return None
+        found = replace(found, id=job.id)
+        remember(from_diagnosis(self, found, pair))
+        return found
