@@ -26,6 +26,9 @@ CELL_SYMBOLS = {"accepted": "✓", "rejected": "✗", "not reached": "·", "not 
 RATE_SCALE = "Cividis"
 """Plotly colour scale for rates from 0 to 1."""
 
+DIFFERENCE_SCALE = "PuOr"
+"""Plotly colour scale for differences of rates, from -1 (orange) to 1 (purple)."""
+
 TEXT_BACKGROUNDS = {
     "accepted": "light-dark(#c9ecdf, #0d4a38)",
     "bonus": "light-dark(#cfe3f5, #123f63)",

@@ -12,7 +12,7 @@ from html import escape
 import pandas as pd
 import plotly.graph_objects as go
 
-from dflash_lab.palette import CELL_SYMBOLS, CELLS, GREY, PURPLE, RATE_SCALE, SERIES
+from dflash_lab.palette import CELL_SYMBOLS, CELLS, DIFFERENCE_SCALE, GREY, PURPLE, RATE_SCALE, SERIES
 from dflash_lab.tokens import Wording, visible
 from dflash_lab.trace import Round, Summary, Trace, rates_frame
 
@@ -285,4 +285,18 @@ def rate_heatmap(table: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
     figure.update_layout(height=110 + 26 * max(len(rows), 3), margin=MARGIN)
     figure.update_xaxes(title=x_title, type="category", showgrid=False)
     figure.update_yaxes(title=y_title, type="category", autorange="reversed", showgrid=False)
+    return figure
+
+
+def rate_difference_heatmap(table: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
+    """A table of differences of rates, from -1 to 1, on a diverging scale that colour-blind people can tell apart."""
+    figure = rate_heatmap(table, x_title, y_title)
+    figure.update_traces(
+        zmin=-1,
+        zmax=1,
+        colorscale=DIFFERENCE_SCALE,
+        texttemplate="%{z:+.0%}" if table.size <= 200 else None,
+        hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:+.1%}}<extra></extra>",
+        colorbar={"tickformat": "+.0%"},
+    )
     return figure
