@@ -30,8 +30,10 @@ MARK = {"accepted": "lab-yes", "rejected": "lab-no", "not reached": "lab-unread"
 def round_html(r: Round, wording: Wording, picked: int | None = None) -> str:
     """The round as a table with one column a drafted position and a last one for the bonus.
 
-    ``picked`` outlines one position. Rows without data (no drafter probabilities, no alternatives) are left out.
+    A tree is shown as the chain that was walked. ``picked`` outlines one position. Rows without data (no drafter
+    probabilities, no alternatives) are left out.
     """
+    r = r.chain()
     width = len(r.drafted)
     columns = range(width + 1 if r.bonus is not None else width)
 

@@ -31,8 +31,9 @@ def cells_heatmap(trace: Trace, wording: Wording, rounds: range | None = None) -
     invisible square lies over every cell: its ``customdata`` is ``[round, position]``, both 0-based.
     """
     shown = range(len(trace.rounds)) if rounds is None else rounds
-    width = max([trace.k, *(len(trace.rounds[n].drafted) for n in shown)], default=0)
-    cells = [[trace.rounds[n].cell(i) for n in shown] for i in range(width)]
+    width = trace.width
+    chains = {n: trace.rounds[n].chain() for n in shown}
+    cells = [[chains[n].cell(i) for n in shown] for i in range(width)]
     edges = [n / len(CELLS) for n in range(len(CELLS) + 1)]
     figure = go.Figure(
         go.Heatmap(
@@ -58,7 +59,7 @@ def cells_heatmap(trace: Trace, wording: Wording, rounds: range | None = None) -
         mode="markers",
         marker={"symbol": "square", "size": 16, "opacity": 0, "color": GREY},
         customdata=[[n, i] for n, i in at],
-        text=[_cell_hover(trace.rounds[n], n, i, wording) for n, i in at],
+        text=[_cell_hover(chains[n], n, i, wording) for n, i in at],
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
@@ -87,7 +88,7 @@ def cells_heatmap(trace: Trace, wording: Wording, rounds: range | None = None) -
 
 def mark_round(figure: go.Figure, n: int, trace: Trace) -> None:
     """Frame round ``n`` (0-based) of a ``cells_heatmap``; purple shows on light and dark alike."""
-    width = max(trace.k, 1)
+    width = max(trace.width, 1)
     figure.add_shape(
         type="rect", x0=n + 0.5, x1=n + 1.5, y0=-0.5, y1=width - 0.5, line={"color": PURPLE, "width": 3}, layer="above"
     )

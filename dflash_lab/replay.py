@@ -157,7 +157,7 @@ class Replay:
             share = sum(min(p, e) - s for p, s, e in zip(at, starts, ends, strict=True))
             if watch and not watch(share / max(1, sum(e - s for s, e in zip(starts, ends, strict=True)))):
                 break
-        return [self._trace(i, k, rounds) for i, rounds in enumerate(done)]
+        return [self.trace(i, k, rounds) for i, rounds in enumerate(done)]
 
     @torch.inference_mode()
     def everywhere(
@@ -212,9 +212,10 @@ class Replay:
             a, drafted = known[place]
             rounds.append((start + place, min(a, k), drafted[:k]))
             place += min(a, k) + 1
-        return self._trace(i, k, rounds)
+        return self.trace(i, k, rounds)
 
-    def _trace(self, i: int, k: int, rounds: Sequence[tuple[int, int, tuple[int, ...]]]) -> Trace:
+    def trace(self, i: int, k: int, rounds: Sequence[tuple[int, int, tuple[int, ...]]]) -> Trace:
+        """Text ``i`` with these rounds: (anchor position, accepted, drafted) each."""
         recording = self.recordings[i]
         ids, text_end = recording.ids, len(recording.prompt_ids) + recording.length
         out = []

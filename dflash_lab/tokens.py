@@ -158,7 +158,7 @@ def hovers(trace: Trace, wording: Wording) -> tuple[str, ...]:
 
 
 def _hover(trace: Trace, n: int, i: int, origin: Origin, wording: Wording) -> str:
-    r = trace.rounds[n]
+    r = trace.rounds[n].chain()
     if origin == "plain":
         return "the target alone, nothing was drafted"
     facts = []

@@ -50,6 +50,10 @@ class Round:
     ``drafted[i]`` stands for position ``anchor_position + 1 + i``; ``choices[i]`` is what the target itself
     emits there (argmax, or its sample), so ``choices`` has one entry more than ``drafted``. The two probability
     tuples and ``ranks`` have one entry per drafted token and are empty where the source does not give them.
+
+    A tree says where each drafted token hangs: ``parents[i]`` is 0 for the anchor, j + 1 for drafted token j (parents
+    come first). ``path`` are the drafted tokens that were accepted, and ``choices[j + 1]`` is the target's choice
+    behind drafted token j. Both are empty for a chain, which is what ``chain()`` makes of a tree.
     """
 
     anchor: int
@@ -70,6 +74,42 @@ class Round:
     rewind_s: float = 0.0
     draft_alternatives: tuple[Alternatives, ...] = ()
     target_alternatives: tuple[Alternatives, ...] = ()
+    parents: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """How many tokens behind the anchor each drafted token stands, from 1."""
+        if not self.parents:
+            return tuple(range(1, len(self.drafted) + 1))
+        depths = [0]
+        for parent in self.parents:
+            depths.append(depths[parent] + 1)
+        return tuple(depths[1:])
+
+    def chain(self) -> Round:
+        """A tree as the chain that the target walked, then the drafter's most probable way on; a chain is itself.
+
+        Alternatives are left out: they belong to rows, and a tree has another number of them.
+        """
+        if not self.parents:
+            return self
+        line = list(self.path)
+        while (last := line[-1] + 1 if line else 0) in self.parents:
+            line.append(self.parents.index(last))  # the first child is the most probable
+        rows = (0, *(i + 1 for i in line))
+        return replace(
+            self,
+            drafted=tuple(self.drafted[i] for i in line),
+            choices=tuple(self.choices[row] for row in rows),
+            draft_probs=tuple(self.draft_probs[i] for i in line if self.draft_probs),
+            target_probs=tuple(self.target_probs[i] for i in line if self.target_probs),
+            ranks=tuple(self.ranks[i] for i in line if self.ranks),
+            draft_alternatives=(),
+            target_alternatives=(),
+            parents=(),
+            path=(),
+        )
 
     @property
     def seconds(self) -> float:
@@ -77,7 +117,7 @@ class Round:
         return self.draft_s + self.verify_s + self.rest_s
 
     def cell(self, position: int) -> Cell:
-        """What happened to the draft at ``position`` (0-based)."""
+        """What happened to the draft of a chain at ``position`` (0-based)."""
         if position >= len(self.drafted):
             return "not drafted"
         if position < self.accepted:
@@ -120,6 +160,12 @@ class Trace:
         """One origin per token of ``output_ids``; the first token comes from the prefill."""
         first: tuple[Origin, ...] = () if self.first_token is None else ("first",)
         return first + tuple(origin for r in self.rounds for origin in r.origins())
+
+    @property
+    def width(self) -> int:
+        """Positions that a picture of the rounds needs: K, or the deepest draft of a run of trees."""
+        deepest = [max(r.depths) if r.parents else max(self.k, len(r.drafted)) for r in self.rounds]
+        return max(deepest, default=self.k)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -258,7 +304,8 @@ def summarise(traces: Iterable[Trace]) -> Summary:
     runs = list(traces)
     rounds = [(r, t.k) for t in runs for r in t.rounds]
     drafting = [(r, k) for r, k in rounds if r.drafted and r.end == "none"]
-    width = max((len(r.drafted) for r, _ in drafting), default=0)
+    depths = [max(r.depths) for r, _ in drafting]
+    width = max(depths, default=0)
     counted = [r.accepted for r, k in drafting if len(r.drafted) == k]
     mean = sum(counted) / len(counted) if counted else 0.0
     spread = None
@@ -272,7 +319,7 @@ def summarise(traces: Iterable[Trace]) -> Summary:
         drafted=sum(len(r.drafted) for r, _ in drafting),
         accepted=sum(r.accepted for r, _ in drafting),
         accepted_at=tuple(sum(r.accepted > i for r, _ in drafting) for i in range(width)),
-        drafted_at=tuple(sum(len(r.drafted) > i for r, _ in drafting) for i in range(width)),
+        drafted_at=tuple(sum(depth > i for depth in depths) for i in range(width)),
         counted=len(counted),
         counted_accepted=sum(counted),
         left_out=sum(bool(r.drafted) for r, _ in rounds) - len(counted),
@@ -289,11 +336,11 @@ def strip_times(rounds: Sequence[Round]) -> tuple[Round, ...]:
 def cells_frame(trace: Trace) -> pd.DataFrame:
     """One row per (round, position < K): ``round``, ``position``, ``cell``, ids, probabilities and rank.
 
-    Columns: round, position, cell, token, choice, draft_prob, target_prob, rank (missing values are NaN/NA).
+    Columns: round, position, cell, token, choice, draft_prob, target_prob, rank (missing values are NaN/NA). Trees are
+    shown as the chain that was walked.
     """
-    width = max([trace.k, *(len(r.drafted) for r in trace.rounds)], default=0)
     return pd.DataFrame(
-        _cells(trace.rounds, width),
+        _cells([r.chain() for r in trace.rounds], trace.width),
         columns=["round", "position", "cell", "token", "choice", "draft_prob", "target_prob", "rank"],
     ).astype({"token": "Int64", "choice": "Int64", "rank": "Int64"})
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from dflash_lab.decode.sampling import Sampler
-from dflash_lab.drafters.protocol import Draft
+from dflash_lab.drafters.protocol import Draft, Tree
 
 VOCAB = 64
 
@@ -50,10 +50,13 @@ class ScriptedRun:
         rows = torch.stack([self.target.logits_at(p) for p in range(start, self.length)])
         return (rows[-1:] if last_only else rows), []
 
-    verify = forward
+    def verify(self, block: torch.Tensor, tree: Tree | None = None) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        assert tree is None
+        return self.forward(block)
 
-    def keep(self, block: torch.Tensor, kept: int) -> bool:
-        self.length -= len(block) - kept
+    def keep(self, block: torch.Tensor, rows: Sequence[int]) -> bool:
+        assert tuple(rows) == tuple(range(len(rows)))
+        self.length -= len(block) - len(rows)
         del self.kept[self.length :]
         return False
 

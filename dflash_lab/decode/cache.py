@@ -93,6 +93,13 @@ class TargetCache(DynamicCache):
         """Copy the running states of the linear-attention layers."""
         self._states = [(_copied(la.conv_states), _copied(la.recurrent_states)) for la in self._linear]
 
+    def move(self, rows: torch.Tensor, start: int) -> None:
+        """Copy the keys and values of ``rows`` (positions) to the ones from ``start`` on, in every attention layer."""
+        for layer in self.layers:
+            if isinstance(layer, PreallocatedLayer):
+                for store in (layer.keys, layer.values):
+                    store[:, :, start : start + len(rows)] = store.index_select(2, rows)
+
     def rollback(self, length: int) -> None:
         """Keep positions 0..length-1 of the attention layers; put hybrid states back to the last snapshot."""
         for layer in self.layers:

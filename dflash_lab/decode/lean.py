@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dflash_lab.decode.cache import PreallocatedLayer, TargetCache
+from dflash_lab.drafters.protocol import Tree
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 
@@ -59,15 +60,19 @@ class LeanDecoder:
         cache: TargetCache,
         tables: tuple[torch.Tensor, torch.Tensor],
         taps: set[int],
+        tree: Tree | None = None,
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """Run ``ids [n]`` at positions start..start+n-1; the cache must hold 0..start-1.
+        """Run ``ids [n]`` at positions start..start+n-1, or where ``tree`` has them; the cache must hold 0..start-1.
 
         Returns logits ``[n, V]`` and the layer outputs ``[n, H]`` asked for in ``taps`` (-1: the embedding rows).
         """
         n, end, d = ids.shape[0], start + ids.shape[0], self.head_dim
-        cos, sin = (table[start:end] for table in tables)
+        places = slice(start, end) if tree is None else start + tree.depths
+        cos, sin = (table[places] for table in tables)
         mask = None
-        if n > 1:
+        if tree is not None:
+            mask = F.pad(tree.sees, (start, 0), value=True).repeat(self.groups, 1)
+        elif n > 1:
             keys = torch.arange(end, device=ids.device)
             mask = (keys <= keys[start:, None]).repeat(self.groups, 1)  # [groups * n, end]
         hidden = F.embedding(ids, self.embedding)

@@ -110,22 +110,22 @@ class Generation:
             draft = drafter.propose(anchor, settings.k, sampler) if drafter and settings.k else no_draft
             t1 = clock.mark()
             block = torch.cat([anchor, draft.ids])  # [1 + k]
-            logits, taps = run.verify(block)  # [1 + k, V]
+            logits, taps = run.verify(block, draft.tree)  # [1 + k, V]
             verdict = verify(draft, logits, sampler)
             t2 = clock.mark()
             facts = gather(draft, logits, verdict, sampler)  # the round's one synchronisation
 
             # Commit: the anchor and the accepted tokens become context; the bonus is the next anchor.
-            kept = facts.accepted + 1
             rewind_started = time.perf_counter()
-            rewound = run.keep(block, kept)
+            rewound = run.keep(block, facts.rows)
             rewind_s = time.perf_counter() - rewind_started if rewound else 0.0
             if drafter:
-                drafter.commit(block[:kept], [rows[:kept] for rows in taps])
-            bonus = facts.choices[facts.accepted]
-            anchor = verdict.choices[facts.accepted : kept]
+                drafter.commit(block[facts.kept], [rows[facts.kept] for rows in taps])
+            last, path = facts.rows[-1], tuple(row - 1 for row in facts.rows[1:])
+            bonus = facts.choices[last]
+            anchor = verdict.choices[last : last + 1]
 
-            tokens = self._cut((*facts.drafted[: facts.accepted], bonus), emitted)
+            tokens = self._cut((*(facts.drafted[i] for i in path), bonus), emitted)
             emitted += len(tokens)
             self.end = self._end_of(tokens, emitted)
             draft_alternatives = alternatives(draft.logits, settings.alternatives, sampler)
@@ -142,7 +142,7 @@ class Generation:
                     choices=facts.choices,
                     accepted=facts.accepted,
                     emitted=tokens,
-                    bonus=bonus if len(tokens) == kept else None,
+                    bonus=bonus if len(tokens) == len(facts.rows) else None,
                     end=self.end,
                     draft_probs=facts.draft_probs,
                     target_probs=facts.target_probs,
@@ -153,6 +153,8 @@ class Generation:
                     rewind_s=rewind_s,
                     draft_alternatives=draft_alternatives,
                     target_alternatives=target_alternatives,
+                    parents=facts.parents,
+                    path=path if facts.parents else (),
                 )
             )
             yield self.rounds[-1]

@@ -65,6 +65,12 @@ class Sampler:
             probs = probs / probs.sum(-1, keepdim=True)
         return probs
 
+    def distribution(self, logits: torch.Tensor) -> torch.Tensor:
+        """What the accept rule compares: ``probs`` when sampling, the plain softmax when greedy."""
+        if not self.greedy:
+            return self.probs(logits)
+        return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
         """One token id per row of ``probs [n, V]``."""
         return torch.multinomial(probs, 1, generator=self._generator)[:, 0]

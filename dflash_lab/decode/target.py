@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from dflash_lab.decode.cache import TargetCache
 from dflash_lab.decode.lean import LeanDecoder
+from dflash_lab.drafters.protocol import Tree
 from dflash_lab.errors import LabError
 
 EMBEDDING_TAP = -1
@@ -28,7 +29,8 @@ class Target:
     Decode steps take the lean path where the model has one (``lean`` false: transformers' module everywhere).
 
     Attributes: ``num_layers`` L, ``hidden_size`` H, ``vocab_size`` V, ``context_length`` (positions the model was
-    built for, None when its config names none), ``device`` (of the embedding table), ``dtype``.
+    built for, None when its config names none), ``device`` (of the embedding table), ``dtype``, ``window`` (of its
+    sliding layers, 0 without any).
     """
 
     def __init__(self, model: Any, lean: bool = True) -> None:
@@ -41,6 +43,7 @@ class Target:
         self.vocab_size, self.hidden_size = self.embedding.shape
         self.context_length: int | None = getattr(self.config, "max_position_embeddings", None)
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
+        self.window: int = getattr(self.config, "sliding_window", None) or 0
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Raw rows of the embedding table, ``[..., H]``: without the target's own scale or norm."""
@@ -67,6 +70,15 @@ class Target:
                 )
         return TargetRun(self, capacity, tuple(taps))
 
+    def check_trees(self) -> None:
+        """Raises LabError for a target that cannot verify a tree."""
+        if TargetCache(self.config, 0).is_hybrid:
+            raise LabError(
+                "This target has linear-attention layers: their running state takes tokens one after the other, so "
+                "the branches of a tree cannot share a pass",
+                "Draft chains (DFlash or MTP) with this target",
+            )
+
     @torch.inference_mode()
     def logits_after(self, ids: Sequence[int]) -> torch.Tensor:
         """Logits ``[V]`` of the token that follows ``ids``, from one fresh pass without a cache."""
@@ -89,8 +101,10 @@ class TargetRun:
         self._positions = torch.arange(capacity, device=target.device)[None]
         self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def forward(self, ids: torch.Tensor, last_only: bool = False) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Run over ``ids [n]`` at positions length..length+n-1.
+    def forward(
+        self, ids: torch.Tensor, last_only: bool = False, tree: Tree | None = None
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Run over ``ids [n]`` at positions length..length+n-1, or at length + depth as a ``tree``.
 
         Returns logits ``[n, V]`` (``[1, V]`` with ``last_only``) and one ``[n, H]`` tensor per tap, by reference.
         """
@@ -100,19 +114,25 @@ class TargetRun:
         if lean is not None and self.length:
             if self._tables is None:
                 self._tables = lean.tables(self._positions)
-            logits, captured = lean.step(ids, self.length, self.cache, self._tables, set(self.tap_ids))
+            logits, captured = lean.step(ids, self.length, self.cache, self._tables, set(self.tap_ids), tree)
         else:
-            logits, captured = self._module_pass(ids, last_only)
+            logits, captured = self._module_pass(ids, last_only, tree)
         self.length += n
         return logits, [captured[tap] for tap in self.tap_ids]
 
-    def _module_pass(self, ids: torch.Tensor, last_only: bool) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+    def _module_pass(
+        self, ids: torch.Tensor, last_only: bool, tree: Tree | None
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         captured: dict[int, torch.Tensor] = {}
         handles = [_hook(self.target, tap, captured) for tap in set(self.tap_ids)]
+        positions = self._positions[:, self.length : self.length + ids.shape[0]]
+        if tree is not None:
+            positions = self.length + tree.depths[None]
+            handles += self._see(tree)
         try:
             output = self.target.model(
                 ids[None],
-                position_ids=self._positions[:, self.length : self.length + ids.shape[0]],
+                position_ids=positions,
                 cache=self.cache,
                 use_cache=True,
                 logits_to_keep=1 if last_only else 0,
@@ -122,22 +142,43 @@ class TargetRun:
                 handle.remove()
         return output.logits[0], {tap: rows[0] for tap, rows in captured.items()}
 
-    def verify(self, block: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """``forward`` over [anchor, drafted...], ready to be rolled back into."""
+    def _see(self, tree: Tree) -> list[Any]:
+        """Hooks that give every layer the tree's mask, within the layer's own window where it slides.
+
+        A model makes its masks from positions in a row; a mask handed to it would replace a window.
+        """
+        context = self._positions[0, : self.length]
+        seen = F.pad(tree.sees, (self.length, 0), value=True)
+        near = self.length + tree.depths[:, None] - torch.cat([context, self.length + tree.depths]) < self.target.window
+        masks = [
+            torch.zeros(seen.shape, dtype=self.target.dtype, device=seen.device).masked_fill_(
+                ~rule, torch.finfo(self.target.dtype).min
+            )[None, None]
+            for rule in (seen, seen & near)
+        ]
+        return [
+            layer.register_forward_pre_hook(_put_mask(masks[kept.is_sliding]), with_kwargs=True)
+            for layer, kept in zip(self.target.layers, self.cache.layers, strict=True)
+        ]
+
+    def verify(self, block: torch.Tensor, tree: Tree | None = None) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """``forward`` over [anchor, drafted...], a chain or a tree, ready to be rolled back into."""
         if self.cache.is_hybrid:
             self.cache.snapshot()
-        return self.forward(block)
+        return self.forward(block, tree=tree)
 
-    def keep(self, block: torch.Tensor, kept: int) -> bool:
-        """Keep the first ``kept`` rows of the block just verified; returns whether rows had to be run again.
+    def keep(self, block: torch.Tensor, rows: Sequence[int]) -> bool:
+        """Keep ``rows`` (rising, from 0) of the block just verified; returns whether rows had to be run again.
 
-        Attention-only targets move a counter. Hybrid targets restore their snapshot and re-run the kept rows.
+        Attention-only targets move a counter, and what lies behind a gap. Hybrid targets restore their snapshot and
+        re-run the kept rows, which are the first ones: ``Target.check_trees``.
         """
-        dropped = block.shape[0] - kept
-        if not dropped:
+        kept, start = len(rows), self.length - block.shape[0]
+        if kept == block.shape[0]:
             return False
-        start = self.length - block.shape[0]
         if not self.cache.is_hybrid:
+            if rows[-1] >= kept:
+                self.cache.move(start + torch.tensor(rows, device=block.device), start)
             self.length = start + kept
             self.cache.rollback(self.length)
             return False
@@ -157,6 +198,13 @@ def _decoder_layers(model: Any) -> Sequence[nn.Module]:
         f"{type(model).__name__} has no list of decoder layers to tap.",
         "Use a causal language model whose decoder keeps its blocks in `layers`.",
     )
+
+
+def _put_mask(mask: torch.Tensor) -> Any:
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, {**kwargs, "attention_mask": mask.to(args[0].device if args else mask.device)}
+
+    return before
 
 
 def _hook(target: Target, tap: int, captured: dict[int, torch.Tensor]) -> Any:

@@ -214,13 +214,17 @@ class DFlashDrafter:
 
     def propose(self, anchor: torch.Tensor, k: int, sampler: Sampler) -> Draft:
         """Draft ``k`` tokens after ``anchor [1]`` in one pass."""
+        logits = self.logits(anchor, k)
+        ids, probs = sampler.draft(logits)
+        return Draft(ids, logits, probs)
+
+    def logits(self, anchor: torch.Tensor, k: int) -> torch.Tensor:
+        """Logits ``[k, V]`` of the ``k`` places behind ``anchor [1]``, from one pass."""
         self._ingest()
         start, end = self._length, self._length + 1 + k
         rows = self.stack.block_rows(anchor, k)[0]
         hidden = self.stack.forward(rows, self._positions[start:end], self._attend)
-        logits = self.stack.logits(hidden[1:])
-        ids, probs = sampler.draft(logits)
-        return Draft(ids, logits, probs)
+        return self.stack.logits(hidden[1:])
 
     def _ingest(self) -> None:
         taps = [torch.cat(rows) for rows in zip(*self._pending, strict=True)]
