@@ -57,7 +57,7 @@ def expected(replay: Replay, stack: DFlashStack, target: Target, sampling: Sampl
         row = (replay.offset[part.recording] + part.position)[:, None] + torch.arange(k, device=target.device)
         states = last[row]  # [A, k, H]
         p = sampler.probs(target.logits_from_last_layer(states))
-        logits = stack.logits(replay.proposals(stack, context, part, k))
+        logits = stack.logits_given(replay.proposals(stack, context, part, k), replay.ids[row])
         if sampling.q_rule == "drafter":
             q = sampler.probs(logits)
         else:

@@ -88,8 +88,7 @@ class Replay:
         """Final hidden rows ``[A, k, H]`` of the k slots behind each anchor."""
         attend = _BatchedAttention(stack, context, self.offset[anchors.recording], anchors.position, 1 + k)
         rows = stack.block_rows(self.ids[self.offset[anchors.recording] + anchors.position], k)
-        hidden = stack.forward(rows.flatten(0, 1), attend.queries.flatten(), attend)
-        return hidden.view(len(anchors), 1 + k, -1)[:, 1:]
+        return stack.forward(rows, attend.queries, attend)[:, 1:]
 
     def accepted(
         self, stack: DFlashStack, context: tuple[torch.Tensor, torch.Tensor], anchors: Anchors, k: int
@@ -119,7 +118,8 @@ class Replay:
         alive = torch.arange(len(anchors), device=hidden.device)
         row = self.offset[anchors.recording] + anchors.position
         for slot in range(k):
-            ids = stack.logits(hidden[alive, slot]).argmax(-1)
+            # Everything before this slot matched: the token at the slot before is the text's own.
+            ids = stack.logits_given(hidden[alive, slot], self.ids[row[alive] + slot]).argmax(-1)
             drafted[alive, slot] = ids
             known = anchors.position[alive] + 1 + slot <= self.last[anchors.recording[alive]]
             truth = self.ids[(row[alive] + 1 + slot).clamp_max(len(self.ids) - 1)]

@@ -46,6 +46,14 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 6, "layer_types": ["sli
 MIXED = {**SLIDING, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 
+DFLASH2 = {
+    "architectures": ["DFlash2DraftModel"],
+    "conv_kernel_size": 3,
+    "conv_group_size": 4,
+    "selector_rank": 6,
+    "selector_top_k": 4,
+}
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "full": {},
     "sliding": SLIDING,
@@ -91,10 +99,14 @@ def tiny_oracle(raw: dict[str, Any], dtype: torch.dtype = torch.float64, seed: i
     dflash.model._cuda_time = time.perf_counter
     torch.manual_seed(seed)
     config = Qwen3Config(**{**raw, "initializer_range": 0.3})
-    model = dflash.model.DFlashDraftModel(config).to(dtype).eval()
+    second = "DFlash2DraftModel" in raw["architectures"]
+    kind = dflash.model.DFlash2DraftModel if second else dflash.model.DFlashDraftModel
+    model = kind(config).to(dtype).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if name.endswith("norm.weight"):
+            if "codebook" in name or "base_kernel" in name:
+                weight.normal_(0, 0.7)
+            elif name.endswith("norm.weight"):
                 weight.uniform_(0.5, 1.5)
             elif name.endswith("bias"):
                 weight.normal_(0, 0.3)
@@ -128,4 +140,9 @@ def tiny_pair(dtype: torch.dtype = torch.float64, seed: int = 0, **changes: Any)
     """A pair whose drafter has BASE's config with ``changes``."""
     raw = config_json(**changes)
     model, oracle = tiny_target(dtype, seed), tiny_oracle(raw, dtype, seed + 1)
-    return TinyPair(raw, model, oracle, Target(model), DFlashWeights(oracle.state_dict()))
+    return TinyPair(raw, model, oracle, Target(model), DFlashWeights(checkpoint(oracle)))
+
+
+def checkpoint(oracle: Any) -> dict[str, torch.Tensor]:
+    """The oracle's tensors under the names its published checkpoints have: codebooks are bare there."""
+    return {name.replace("codebook.weight", "codebook"): tensor for name, tensor in oracle.state_dict().items()}

@@ -152,6 +152,11 @@ class DrafterConfig(BaseModel):
         return float(self.rope_parameters["rope_theta"])
 
     @property
+    def is_dflash2(self) -> bool:
+        """Whether the config asks for DFlash 2, by its class as the `dflash` package does."""
+        return "DFlash2DraftModel" in self.architectures
+
+    @property
     def max_drafted(self) -> int:
         """The largest K inside the trained block: one slot is the anchor's."""
         return self.block_size - 1

@@ -155,11 +155,10 @@ def expected_shapes(config: DrafterConfig, target_hidden_size: int) -> Iterator[
                 )
                 yield f"{conv}kernel_projection.weight", (rows, h), ("conv_group_size", "hidden_size")
     if c.selector_rank:
-        yield (
-            "candidate_selector.hidden_projection.weight",
-            (c.selector_rank, h),
-            ("selector_rank", "hidden_size"),
-        )
+        selector = "candidate_selector."
+        yield f"{selector}hidden_projection.weight", (c.selector_rank, h), ("selector_rank", "hidden_size")
+        for name in ("predecessor_codebook", "successor_codebook"):
+            yield f"{selector}{name}", (c.vocab_size, c.selector_rank), ("vocab_size", "selector_rank")
 
 
 def _text(shape: Shape) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn import functional as F
@@ -19,7 +20,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 from dflash_lab.config.schema import ConfigError, DrafterConfig, LayerAttention, check_shapes
 from dflash_lab.decode.sampling import Sampler
 from dflash_lab.decode.target import Target
+from dflash_lab.drafters.dflash2 import CandidateSelector, Convolution, Sublayer, check_parts
 from dflash_lab.drafters.protocol import Draft
+from dflash_lab.errors import LabError
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(layer, q [N, h, d], k [N, g, d], v [N, g, d]) -> attention output [N, h * d]; q and k are already rotated."""
@@ -39,20 +42,24 @@ class LayerWeights:
     post_norm: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
+    attention_conv: Convolution | None
+    mlp_conv: Convolution | None
 
 
 class DFlashWeights:
     """A checkpoint's tensors, fused once per pair; never changed, shared by every config that fits them.
 
     ``context_kv [L * 2 * g * d, H]`` holds the k and v projections of all layers, so that new context rows cost one
-    matrix product; ``context_k_norm [L, 1, 1, d]`` the norms of their keys.
+    matrix product; ``context_k_norm [L, 1, 1, d]`` the norms of their keys. Raises LabError for a missing tensor.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        tensors = _Checkpoint(tensors)
         self.shapes = {name: tuple(t.shape) for name, t in tensors.items()}
         self.fc = tensors["fc.weight"]
         self.hidden_norm = tensors["hidden_norm.weight"]
         self.norm = tensors["norm.weight"]
+        self.selector = CandidateSelector.read(tensors)
         count = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("layers."))
         self.layers = [_layer(tensors, i) for i in range(count)]
         pairs = [(_get(tensors, i, "k_proj"), _get(tensors, i, "v_proj")) for i in range(count)]
@@ -60,6 +67,15 @@ class DFlashWeights:
         biases = [tensors.get(f"layers.{i}.self_attn.{n}.bias") for i in range(count) for n in ("k_proj", "v_proj")]
         self.context_kv_bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
         self.context_k_norm = torch.stack([la.k_norm for la in self.layers])[:, None, None]
+
+
+class _Checkpoint(dict[str, torch.Tensor]):
+    """Tensors by name; asking for one that is not there says so in a sentence."""
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        raise LabError(
+            f"The drafter's weights hold no {name}", "Use the whole checkpoint: all of its safetensors files"
+        )
 
 
 def _get(tensors: Mapping[str, torch.Tensor], layer: int, name: str) -> torch.Tensor:
@@ -81,6 +97,8 @@ def _layer(tensors: Mapping[str, torch.Tensor], i: int) -> LayerWeights:
         post_norm=tensors[f"layers.{i}.post_attention_layernorm.weight"],
         gate_up=torch.cat([tensors[f"{mlp}gate_proj.weight"], tensors[f"{mlp}up_proj.weight"]]),
         down=tensors[f"{mlp}down_proj.weight"],
+        attention_conv=Convolution.read(tensors, f"layers.{i}.attention_conv."),
+        mlp_conv=Convolution.read(tensors, f"layers.{i}.mlp_conv."),
     )
 
 
@@ -88,10 +106,13 @@ class DFlashStack:
     """The drafter's arithmetic under one config: context rows from taps, block rows to logits. Keeps no state.
 
     Raises ConfigError when the config contradicts a weight's shape, has no mask token, or asks for a sliding layer
-    without a window.
+    without a window. A config that names DFlash2DraftModel runs with DFlash 2's convolutions and selector, any other
+    without them, as the ``dflash`` package does.
     """
 
     def __init__(self, weights: DFlashWeights, config: DrafterConfig, target: Target) -> None:
+        if config.is_dflash2:
+            check_parts(config)
         check_shapes(config, weights.shapes, target.hidden_size)
         if config.mask_token_id is None or not 0 <= config.mask_token_id < target.vocab_size:
             raise ConfigError(
@@ -101,6 +122,8 @@ class DFlashStack:
                 f"Give an id in 0..{target.vocab_size - 1}: the token the drafter was trained with",
             )
         self.weights, self.config, self.target = weights, config, target
+        self.selector = weights.selector if config.is_dflash2 else None
+        self._candidates = config.selector_top_k or 0
         self.rules: tuple[LayerAttention, ...] = tuple(config.attention(i) for i in range(config.num_hidden_layers))
         self.heads, self.kv_heads, self.head_dim = (
             config.num_attention_heads,
@@ -137,24 +160,38 @@ class DFlashStack:
         return torch.cat([rows[:, None], self.mask_row.expand(rows.shape[0], k, -1)], dim=1)
 
     def forward(self, rows: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """Block rows ``[N, H]`` at ``positions [N]`` -> final normed hidden rows ``[N, H]``.
+        """Block rows ``[..., S, H]`` at ``positions [..., S]`` -> final normed hidden rows ``[..., S, H]``.
 
-        Everything but attention works row by row; ``attend`` decides what each row sees.
+        Rows meet in attention, where ``attend`` decides what each sees, and in DFlash 2's convolutions.
         """
-        eps, d = self.config.rms_norm_eps, self.head_dim
-        cos, sin = (t[:, None] for t in self.rotary(positions))  # [N, 1, d]
-        split = [self.heads, self.kv_heads, self.kv_heads]
+        eps = self.config.rms_norm_eps
+        rotary = self.rotary(positions.flatten())
         hidden = rows.to(self.weights.fc.dtype)
         for i, w in enumerate(self.weights.layers):
+            attention = partial(self._attention, i, attend, rotary)
             normed = F.rms_norm(hidden, w.input_norm.shape, w.input_norm, eps)
-            q, k, v = F.linear(normed, w.qkv, w.qkv_bias).view(-1, sum(split), d).split(split, dim=1)
-            q = self._rotate(F.rms_norm(q, (d,), w.q_norm, eps), cos, sin)
-            k = self._rotate(F.rms_norm(k, (d,), w.k_norm, eps), cos, sin)
-            hidden = hidden + F.linear(attend(i, q, k, v * self._value_scale), w.out, w.out_bias)
+            hidden = hidden + self._convolved(w.attention_conv, attention, normed)
             normed = F.rms_norm(hidden, w.post_norm.shape, w.post_norm, eps)
-            gate, up = F.linear(normed, w.gate_up).chunk(2, dim=-1)
-            hidden = hidden + F.linear(self._activation(gate) * up, w.down)
+            hidden = hidden + self._convolved(w.mlp_conv, partial(self._mlp, w), normed)
         return F.rms_norm(hidden, self.weights.norm.shape, self.weights.norm, eps)
+
+    def _convolved(self, conv: Convolution | None, sublayer: Sublayer, x: torch.Tensor) -> torch.Tensor:
+        return conv.around(sublayer, x) if conv is not None and self.config.is_dflash2 else sublayer(x)
+
+    def _attention(
+        self, i: int, attend: Attend, rotary: tuple[torch.Tensor, torch.Tensor], x: torch.Tensor
+    ) -> torch.Tensor:
+        w, eps, d = self.weights.layers[i], self.config.rms_norm_eps, self.head_dim
+        cos, sin = (t[:, None] for t in rotary)  # [N, 1, d]
+        split = [self.heads, self.kv_heads, self.kv_heads]
+        q, k, v = F.linear(x, w.qkv, w.qkv_bias).view(-1, sum(split), d).split(split, dim=1)
+        q = self._rotate(F.rms_norm(q, (d,), w.q_norm, eps), cos, sin)
+        k = self._rotate(F.rms_norm(k, (d,), w.k_norm, eps), cos, sin)
+        return F.linear(attend(i, q, k, v * self._value_scale), w.out, w.out_bias).view(x.shape)
+
+    def _mlp(self, w: LayerWeights, x: torch.Tensor) -> torch.Tensor:
+        gate, up = F.linear(x, w.gate_up).chunk(2, dim=-1)
+        return F.linear(self._activation(gate) * up, w.down)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """The target's head on final rows ``[..., H]``, scaled and soft-capped if the drafter's config says so."""
@@ -163,6 +200,21 @@ class DFlashStack:
             logits = logits * self.config.output_multiplier
         cap = self.config.final_logit_softcapping
         return (logits / cap).tanh() * cap if cap else logits
+
+    def logits_given(self, hidden: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
+        """``logits`` of slots whose token before is ``previous [...]``: only DFlash 2's depend on it."""
+        logits = self.logits(hidden)
+        if self.selector is None:
+            return logits
+        return self.selector.given(hidden, logits, previous, self._candidates)
+
+    def draft(self, hidden: torch.Tensor, anchor: torch.Tensor, sampler: Sampler) -> Draft:
+        """A chain from the final rows ``[k, H]`` of the slots behind ``anchor [1]``."""
+        logits = self.logits(hidden)
+        if self.selector is not None:
+            return self.selector.draft(hidden, logits, anchor, self._candidates, sampler)
+        ids, probs = sampler.draft(logits)
+        return Draft(ids, logits, probs)
 
 
 def visible(rule: LayerAttention, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:
@@ -214,17 +266,17 @@ class DFlashDrafter:
 
     def propose(self, anchor: torch.Tensor, k: int, sampler: Sampler) -> Draft:
         """Draft ``k`` tokens after ``anchor [1]`` in one pass."""
-        logits = self.logits(anchor, k)
-        ids, probs = sampler.draft(logits)
-        return Draft(ids, logits, probs)
+        return self.stack.draft(self._hidden(anchor, k), anchor, sampler)
 
     def logits(self, anchor: torch.Tensor, k: int) -> torch.Tensor:
-        """Logits ``[k, V]`` of the ``k`` places behind ``anchor [1]``, from one pass."""
+        """Logits ``[k, V]`` of the ``k`` places behind ``anchor [1]``, from one pass, whatever is chosen before."""
+        return self.stack.logits(self._hidden(anchor, k))
+
+    def _hidden(self, anchor: torch.Tensor, k: int) -> torch.Tensor:
         self._ingest()
-        start, end = self._length, self._length + 1 + k
         rows = self.stack.block_rows(anchor, k)[0]
-        hidden = self.stack.forward(rows, self._positions[start:end], self._attend)
-        return self.stack.logits(hidden[1:])
+        positions = self._positions[self._length : self._length + rows.shape[0]]
+        return self.stack.forward(rows, positions, self._attend)[1:]
 
     def _ingest(self) -> None:
         taps = [torch.cat(rows) for rows in zip(*self._pending, strict=True)]

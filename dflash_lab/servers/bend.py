@@ -101,8 +101,7 @@ class VariantReplay(Replay):
             return super().proposals(stack, context, anchors, k)
         attend = _BatchedAttention(stack, context, self.offset[anchors.recording], anchors.position + shift, 1 + k)
         rows = stack.block_rows(self.ids[self.offset[anchors.recording] + anchors.position], k)
-        hidden = stack.forward(rows.flatten(0, 1), (attend.queries - shift).flatten(), attend)
-        return hidden.view(len(anchors), 1 + k, -1)[:, 1:]
+        return stack.forward(rows, attend.queries - shift, attend)[:, 1:]
 
 
 def _rule(rule: LayerAttention, bend: Bend) -> LayerAttention:
