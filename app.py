@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.lab import frame
+from pages.lab import frame, keep
 
 st.set_page_config(page_title="DFlash Lab", page_icon="pages/lab/icon.svg", layout="wide")
 
@@ -12,9 +12,11 @@ page = st.navigation(
         st.Page("pages/lab/config.py", title="Config", icon=":material/tune:"),
         st.Page("pages/lab/diagnose.py", title="Diagnose", icon=":material/troubleshoot:"),
         st.Page("pages/lab/sweep.py", title="Sweep", icon=":material/stacked_line_chart:"),
+        st.Page("pages/lab/notebook.py", title="Notebook", icon=":material/book_2:"),
         st.Page("pages/lab/story.py", title="Guided story", icon=":material/auto_stories:"),
     ]
 )
 with st.sidebar:
     frame.pick_pair()
+    keep.baseline()
 page.run()

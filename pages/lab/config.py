@@ -7,7 +7,7 @@ import streamlit as st
 from dflash_lab import edits
 from dflash_lab.config_tasks import PER_KIND, Judged, JudgeTask, PromptSet, about_bytes, recorded
 from dflash_lab.published import most_drafted
-from pages.lab import config_effect, config_fields, config_file, config_state, frame
+from pages.lab import config_effect, config_fields, config_file, config_state, frame, keep
 from pages.lab.config_state import Bench
 
 PAGE = "judge"
@@ -55,6 +55,7 @@ def effect(bench: Bench, k: int) -> None:
         if snapshot.result is not None:
             last = st.session_state[f"{PAGE}_last"] = snapshot.result
             config_effect.remember(bench, snapshot.result)
+            keep.bar(snapshot.id)
         if snapshot.status != "done":
             st.button("Judge again", icon=":material/refresh:", on_click=judge, args=(bench, k))
     if last is not None and last.pair == bench.spec.name:

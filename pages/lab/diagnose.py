@@ -11,7 +11,7 @@ from dflash_lab.config import files
 from dflash_lab.diagnose.task import DiagnoseTask
 from dflash_lab.errors import LabError
 from dflash_lab.published import most_drafted
-from pages.lab import diagnose_cards, frame
+from pages.lab import diagnose_cards, frame, keep
 
 PAGE = "diagnose"
 
@@ -114,6 +114,7 @@ def results(found: str) -> None:
         return
     frame.show_end(snapshot)
     if snapshot.result is not None:
+        keep.bar(snapshot.id)
         diagnose_cards.show(snapshot.result, frame.chosen_pair())
 
 

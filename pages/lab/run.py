@@ -8,7 +8,7 @@ from dflash_lab.errors import LabError
 from dflash_lab.prompts import load_prompts
 from dflash_lab.published import most_drafted
 from dflash_lab.tasks import RunSoFar, RunTask
-from pages.lab import frame, run_cards
+from pages.lab import frame, keep, run_cards
 
 PAGE = "run"
 MOST_NEW_TOKENS = 4096
@@ -109,7 +109,9 @@ def results(found: str) -> None:
             from dflash_lab.runs import load_run
 
             try:
-                run_cards.show(load_run(found))
+                kept = load_run(found)
+                keep.bar(kept.id)
+                run_cards.show(kept)
             except LabError as error:
                 st.warning(str(error), icon=":material/search_off:")
         return
@@ -118,6 +120,7 @@ def results(found: str) -> None:
         return
     frame.show_end(snapshot)
     if snapshot.result is not None:
+        keep.bar(snapshot.id)
         run_cards.show(snapshot.result)
     elif isinstance(snapshot.partial, RunSoFar):
         run_cards.show_so_far(snapshot.partial)

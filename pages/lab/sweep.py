@@ -9,7 +9,7 @@ from dflash_lab.prompts import Prompt, load_prompts
 from dflash_lab.published import most_drafted
 from dflash_lab.sweep import load_sweep
 from dflash_lab.tasks import SweepTask
-from pages.lab import frame, sweep_cards
+from pages.lab import frame, keep, sweep_cards
 
 PAGE = "sweep"
 DEFAULT_KS = (1, 3, 5, 7)
@@ -74,7 +74,9 @@ def results(found: str) -> None:
     snapshot = frame.worker().find(found)
     if snapshot is None:
         try:
-            sweep_cards.show(load_sweep(found))
+            kept = load_sweep(found)
+            keep.bar(kept.id)
+            sweep_cards.show(kept)
         except LabError as error:
             st.warning(str(error), icon=":material/search_off:")
         return
@@ -83,6 +85,7 @@ def results(found: str) -> None:
         return
     frame.show_end(snapshot)
     if (done := snapshot.result or snapshot.partial) is not None and done.measurements:
+        keep.bar(snapshot.id)
         sweep_cards.show(done)
 
 
