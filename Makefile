@@ -60,7 +60,7 @@ engines: $(VENV)/.test-ready .venv-vllm/.ready
 .venv-vllm/.ready: $(VLLM_REQUIREMENTS)
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --disable-pip-version-check -r $(VLLM_REQUIREMENTS)
-	.venv-vllm/bin/python -m pip uninstall -y torchvision torchaudio
+	.venv-vllm/bin/python -m pip uninstall -y torchvision torchaudio torchcodec
 	@touch $@
 
 clean:

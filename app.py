@@ -13,6 +13,7 @@ page = st.navigation(
         st.Page("pages/lab/diagnose.py", title="Diagnose", icon=":material/troubleshoot:"),
         st.Page("pages/lab/sweep.py", title="Sweep", icon=":material/stacked_line_chart:"),
         st.Page("pages/lab/notebook.py", title="Notebook", icon=":material/book_2:"),
+        st.Page("pages/lab/servers.py", title="Servers", icon=":material/dns:"),
         st.Page("pages/lab/story.py", title="Guided story", icon=":material/auto_stories:"),
     ]
 )

@@ -37,6 +37,11 @@ DRAFTER = SAMPLES / "smollm2-135m-dflash"
 MARKER = "converted.json"
 
 
+def target_place() -> Path:
+    """The folder of the converted target, whether it has been made or not."""
+    return cache_dir() / "demo" / "SmolLM2-135M-Instruct"
+
+
 def target_dir(progress: Progress | None = None) -> Path:
     """Return the folder of the converted target; fetch and convert it first when it is not there.
 
@@ -45,8 +50,8 @@ def target_dir(progress: Progress | None = None) -> Path:
     or a full disk.
     """
     report = progress or (lambda fraction, text: None)
-    home = cache_dir() / "demo"
-    folder = home / "SmolLM2-135M-Instruct"
+    folder = target_place()
+    home = folder.parent
     if _is_complete(folder):
         return folder
     try:

@@ -142,8 +142,8 @@ class SweepTask:
                 save_costs(latest[0].costs())
 
 
-def load_pair(name: str, job: Job, slot: ModelSlot) -> Pair:
-    """The pair of that name, loaded into the slot with its progress on the job.
+def load_pair(name: str, job: Job, slot: ModelSlot, dtype: str = "") -> Pair:
+    """The pair of that name, loaded into the slot with its progress on the job; `dtype` replaces its own.
 
     Raises LabError for an unknown pair or one that cannot be loaded, Cancelled when the job was cancelled meanwhile.
     """
@@ -151,6 +151,8 @@ def load_pair(name: str, job: Job, slot: ModelSlot) -> Pair:
     from dflash_lab.pairs import get_pair, load
 
     spec = get_pair(name)
+    if dtype:
+        spec = spec.model_copy(update={"dtype": dtype})
 
     def progress(fraction: float, text: str) -> None:
         job.checkpoint(round(100 * fraction), 100, f"loading {spec.name}: {text}")

@@ -22,7 +22,8 @@ from dflash_lab.trace import End, Round, Trace
 class Ask:
     """What to send: a chat of one user message, or (with `raw`) the text as it is; `prompt` may be token ids.
 
-    `thinking` None leaves the template's default. `timeout_s` is for the whole answer.
+    `thinking` None leaves the template's default. `timeout_s` is for the whole answer. `label` is the caller's name for
+    it and is not sent.
     """
 
     prompt: str | tuple[int, ...]
@@ -35,6 +36,7 @@ class Ask:
     ignore_eos: bool = False
     thinking: bool | None = None
     timeout_s: float = 300.0
+    label: str = ""
 
     @property
     def is_chat(self) -> bool:

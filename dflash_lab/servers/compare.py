@@ -17,7 +17,7 @@ from dflash_lab.errors import LabError
 from dflash_lab.recording import Recording
 from dflash_lab.replay import ANCHORS_AT_ONCE, Anchors
 from dflash_lab.servers.bend import VariantReplay
-from dflash_lab.trace import Rate, Trace
+from dflash_lab.trace import Rate, Summary, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,22 @@ class Comparison:
     def expected_acceptance_length(self) -> float | None:
         """Replay's, over the same rounds."""
         return 1 + sum(self.expected_at) / self.rounds if self.rounds else None
+
+    def summaries(self) -> tuple[Summary, Summary]:
+        """(observed, expected) over the same rounds, final ones left out, for the figures that read Summaries."""
+        return self._summary("server", self.observed_at), self._summary("replay", self.expected_at)
+
+    def _summary(self, source: str, at: tuple[int, ...]) -> Summary:
+        return Summary(
+            source=source,
+            definition="over the compared rounds: same anchors on both sides, final rounds left out",
+            drafts=self.rounds,
+            drafted=self.rounds * len(at),
+            accepted=sum(at),
+            accepted_at=at,
+            counted=self.rounds,
+            counted_accepted=sum(at),
+        )
 
     def sentence(self, enough: float = 0.99) -> str:
         """The verdict in words."""

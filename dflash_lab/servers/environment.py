@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_lab.errors import LabError
+from dflash_lab.paths import SAMPLES
 
 VARIABLE = "DFLASH_LAB_VLLM"
 """Environment variable that names the environment: its folder, or its python."""
+
+USUAL = SAMPLES.parent / ".venv-vllm"
+"""Where `make engines` puts one."""
 
 PROBE_SECONDS = 60
 
@@ -49,14 +53,14 @@ class VllmEnvironment:
 
 
 def find(place: str | Path | None = None) -> VllmEnvironment:
-    """The environment at `place` (a folder or a python), or at `$DFLASH_LAB_VLLM`.
+    """The environment at `place` (a folder or a python), at `$DFLASH_LAB_VLLM`, or where `make engines` puts it.
 
-    Raises LabError when none is named, or the one named has no vLLM.
+    Raises LabError when there is none, or the one named has no vLLM.
     """
-    place = place or os.environ.get(VARIABLE)
+    place = place or os.environ.get(VARIABLE) or (USUAL if USUAL.is_dir() else None)
     if not place:
         raise LabError(
-            "No vLLM environment is named",
+            "There is no vLLM environment here",
             f"Run `make engines` once, or set {VARIABLE} to the folder of an environment with vLLM",
         )
     python = python_of(Path(place).expanduser())

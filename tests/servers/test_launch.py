@@ -13,7 +13,7 @@ import pytest
 
 from dflash_lab.errors import LabError
 from dflash_lab.paths import SAMPLES
-from dflash_lab.servers import supervisor
+from dflash_lab.servers import environment, supervisor
 from dflash_lab.servers.environment import VllmEnvironment, find
 from dflash_lab.servers.known import known_problems, version_of
 from dflash_lab.servers.launch import Launch
@@ -103,7 +103,8 @@ def test_old_and_cpu_versions_have_known_problems():
 
 def test_an_environment_without_vllm_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("DFLASH_LAB_VLLM", raising=False)
-    with pytest.raises(LabError, match="No vLLM environment is named"):
+    monkeypatch.setattr(environment, "USUAL", tmp_path / "none")
+    with pytest.raises(LabError, match="There is no vLLM environment here"):
         find()
     with pytest.raises(LabError, match="no Python at"):
         find(tmp_path)
