@@ -94,7 +94,7 @@ def results() -> None:
         return
     frame.show_end(snapshot)
     found = snapshot.result or snapshot.partial
-    if found is None:
+    if found is None or not found.load.answers:
         return
     servers_cards.show(found)
     if found.comparisons and "servers_request" in st.session_state:
