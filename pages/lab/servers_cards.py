@@ -14,7 +14,7 @@ from dflash_lab.servers.measure import Measured
 from dflash_lab.servers.sglang import SglangServer
 from dflash_lab.servers.verdict import judge
 from dflash_lab.trace import Summary
-from pages.lab.diagnose_cards import plain
+from pages.lab.servers_words import plain
 
 if TYPE_CHECKING:
     from dflash_lab.servers.explain import Ranking

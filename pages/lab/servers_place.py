@@ -16,7 +16,7 @@ from dflash_lab.servers.environment import VllmEnvironment, find
 from dflash_lab.servers.keeper import Keeper
 from dflash_lab.servers.keeper import served_dtype as dtype_of
 from pages.lab import frame
-from pages.lab.diagnose_cards import plain
+from pages.lab.servers_words import plain
 
 LAUNCH = "launch"
 MARKS = {"error": ":material/error:", "warning": ":material/warning:", "note": ":material/info:"}

@@ -11,7 +11,7 @@ from dflash_lab.server_tasks import ConcurrencyTask, KSweepTask, Request, Swept
 from dflash_lab.servers import figures
 from dflash_lab.servers.sweeps import frame as points_frame
 from pages.lab import frame, servers_place
-from pages.lab.diagnose_cards import plain
+from pages.lab.servers_words import plain
 
 SWEEP = "server_sweep"
 LEVELS = (1, 2, 4, 8, 16, 32)
