@@ -14,6 +14,7 @@ from dflash_lab.config.faults import FAULTS
 from dflash_lab.config_tasks import Judged, rates_by_prompt
 from dflash_lab.cost import load_costs
 from dflash_lab.errors import LabError
+from pages.lab import frame
 from pages.lab.config_state import Bench, Tried
 
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ def _finding(bench: Bench, finding: Finding, n: int) -> None:
     words, button = st.columns([5, 1], vertical_alignment="center")
     why = " ".join(part for part in (finding.why, f"({finding.source})" if finding.source else "") if part)
     text = finding.message if finding.field in finding.message else f"{finding.field}: {finding.message}"
-    # The file's own values are in the text, so it must not be read as markup.
-    with words.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(finding.severity, color=COLOURS[finding.severity], icon=ICONS[finding.severity], help=why or None)
-        st.text(text, width="stretch")
+    badge = f":{COLOURS[finding.severity]}-badge[{ICONS[finding.severity]} {finding.severity}]"
+    words.markdown(f"{badge} {frame.plain(text)}", help=why or None)
     if finding.suggested is None and finding.check != "differs_from_reference":
         return
 
@@ -103,7 +102,7 @@ def effect(bench: Bench, judged: Judged, current: bool) -> None:
     if not current:
         st.caption("Of the edit before this one:")
     costs = _costs(judged)
-    with st.grid(len(judged.effects), min_column_width=150):
+    with st.grid(len(judged.effects), min_column_width=190):
         for name, found in judged.effects.items():
             _tile(name, found.summary, judged.tok_s(name, costs))
     for name, paired in judged.against.items():

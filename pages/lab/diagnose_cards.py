@@ -15,7 +15,7 @@ from dflash_lab.diagnose.task import SoFar
 from dflash_lab.edits import shown
 from dflash_lab.errors import LabError
 from dflash_lab.pairs import PairSpec
-from pages.lab import config_state
+from pages.lab import config_state, frame
 
 if TYPE_CHECKING:
     from dflash_lab.diagnose.report import Diagnosis
@@ -71,8 +71,8 @@ def verdict(found: Diagnosis) -> None:
     v = found.verdict
     look, icon = LOOKS[v.kind]
     look(
-        f"**{v.headline}**\n\n- **Change**: {plain(v.change)}\n- **Brings**: {plain(v.brings)}\n"
-        f"- **How sure**: {plain(v.sure)}",
+        f"**{v.headline}**\n\n- **Change**: {frame.plain(v.change)}\n- **Brings**: {frame.plain(v.brings)}\n"
+        f"- **How sure**: {frame.plain(v.sure)}",
         icon=icon,
     )
 
@@ -146,7 +146,7 @@ def fields(found: Diagnosis) -> None:
     for change in found.repair.changes:
         if change.equivalent:
             others = "; ".join(", ".join(f"{f} {shown(v)}" for f, v in one.items()) for one in change.equivalent)
-            st.caption(f"{change.player}: these texts do not tell the new value from {plain(others)}.")
+            st.caption(f"{change.player}: these texts do not tell the new value from {frame.plain(others)}.")
 
 
 def act(found: Diagnosis, spec: PairSpec) -> None:
@@ -290,11 +290,6 @@ def rest(found: Diagnosis) -> None:
     if found.findings:
         with st.expander(f"What the file alone says ({len(found.findings)})"):
             for f in found.findings:
-                st.markdown(f"- **{f.severity}** {f.field}: {plain(f.message)}")
+                st.markdown(f"- **{f.severity}** {frame.plain(f.field)}: {frame.plain(f.message)}")
     with st.expander("Reproducibility card", icon=":material/badge:"):
         st.code(text(found.card), language=None)
-
-
-def plain(text: str) -> str:
-    """Text that Markdown must not read as anything else."""
-    return "".join(f"\\{c}" if c in "*_[]$`<>:#|~" else c for c in text)

@@ -137,3 +137,8 @@ def pick_recent(page: str, title: Callable[[Any], str]) -> None:
             placeholder="Open one again",
             on_change=reopen,
         )
+
+
+def plain(text: str) -> str:
+    """Text that Markdown must not read as anything else, on one line."""
+    return "".join(f"\\{c}" if c in "\\*_[]$`<>:#|~" else c for c in " ".join(text.split()))

@@ -130,7 +130,7 @@ def raw_file() -> None:
     with right:
         for f in check(file.raw, gather(file.raw, drafter_folder(get_pair(PAIR)), target_folder(get_pair(PAIR)))):
             color = {"error": "red", "warning": "orange"}.get(f.severity, "gray")
-            st.markdown(f":{color}-badge[{f.severity}] **{f.field}**: {diagnose_cards.plain(f.message)}")
+            st.markdown(f":{color}-badge[{f.severity}] **{f.field}**: {frame.plain(f.message)}")
         st.caption("From the file, the tokenizer and the weights' header alone: a suspicion, not yet a proof.")
 
 
@@ -167,7 +167,7 @@ def write() -> None:
             start_over()
             st.session_state["story_said"] = "The copy is as it was at the beginning"
     if said := st.session_state.get("story_said"):
-        st.info(diagnose_cards.plain(said), icon=":material/description:")
+        st.info(frame.plain(said), icon=":material/description:")
 
 
 def fields() -> None:

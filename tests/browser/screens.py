@@ -26,6 +26,16 @@ def run(page: Page) -> None:
     settled(page)
 
 
+def config(page: Page) -> None:
+    """The guessed config, judged beside the right one."""
+    record = page.get_by_role("button", name="Record and judge")
+    record.or_(page.get_by_test_id("stMetric").first).first.wait_for(timeout=WAIT_MS)
+    if record.is_visible():
+        record.click()
+    page.get_by_test_id("stMetric").first.wait_for(timeout=WAIT_MS * 2)
+    settled(page)
+
+
 def sweep(page: Page) -> None:
     """A finished sweep."""
     page.get_by_test_id("stMain").get_by_role("button", name="Sweep (").first.click()
@@ -42,6 +52,7 @@ def diagnose(page: Page) -> None:
 
 PAGES: dict[str, tuple[str, Callable[[Page], None]]] = {
     "run": ("/?prompt=Write+a+Python+function+that+adds+two+numbers.&k=5&tokens=64", run),
+    "config": ("/config?file=config.guessed.json", config),
     "diagnose": ("/diagnose?diagnose_file=config.guessed.json&budget=300", diagnose),
     "sweep": ("/sweep?kinds=code&kinds=maths&per_kind=1&ks=1&ks=3&ks=5&ks=7&sweep_tokens=48", sweep),
 }
