@@ -21,7 +21,6 @@ from dflash_lab.store.jupyter import notebook
 from dflash_lab.store.report import html
 from dflash_lab.store.tables import as_csv, as_json, markdown
 from pages.lab import frame, keep
-from pages.lab.diagnose_cards import plain
 
 ICONS = {
     "run": ":material/play_arrow:",
@@ -40,12 +39,12 @@ def cell(found: Experiment, pinned: bool, brief: bool = False) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.checkbox("Compare", key=f"pick_{found.id}", help="Pick two or more, then press Compare above the list.")
             st.badge(found.kind, icon=ICONS[found.kind], color="blue" if found.kept else "gray")
-            st.markdown(f"**{plain(found.title)}**", width="content")
+            st.markdown(f"**{frame.plain(found.title)}**", width="content")
             if pinned:
                 st.badge("baseline", color="violet", icon=":material/keep:")
             for tag in found.tags:
-                st.badge(plain(tag), color="gray")
-            st.caption(f"{found.created[:16].replace('T', ' ')} · {plain(str(found.pair.get('name', '')))}")
+                st.badge(frame.plain(tag), color="gray")
+            st.caption(f"{found.created[:16].replace('T', ' ')} · {frame.plain(str(found.pair.get('name', '')))}")
         steps(found)
         if not brief:
             for title, figure in list(figures(found).items())[:1]:
@@ -64,7 +63,7 @@ def steps(found: Experiment) -> None:
     }
     told = {name: text for name, text in words.items() if text}
     for column, (name, text) in zip(st.columns(len(told) or 1), told.items(), strict=False):
-        column.markdown(f":gray[{name}]  \n{plain(text)}")
+        column.markdown(f":gray[{name}]  \n{frame.plain(text)}")
 
 
 def actions(found: Experiment, pinned: bool) -> None:

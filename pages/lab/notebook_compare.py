@@ -13,7 +13,7 @@ from dflash_lab.store.compare import Comparison, Side, compare, metrics
 from dflash_lab.store.figures import comparison_figures
 from dflash_lab.store.report import html
 from dflash_lab.store.tables import markdown
-from pages.lab.diagnose_cards import plain
+from pages.lab import frame
 from pages.lab.notebook_cells import COLUMNS, PLOT
 
 
@@ -47,7 +47,7 @@ def show(found: Sequence[Experiment], baseline: str | None) -> None:
         return
     st.dataframe(metrics(sides), hide_index=True, column_config=COLUMNS)
     first, *others = sides
-    tabs = st.tabs([f"{chr(66 + n)}: {plain(side.experiment.title)[:40]}" for n, side in enumerate(others)])
+    tabs = st.tabs([f"{chr(66 + n)}: {frame.plain(side.experiment.title)[:40]}" for n, side in enumerate(others)])
     for n, (tab, other) in enumerate(zip(tabs, others, strict=True)):
         with tab:
             one(compare(first, other), n)
@@ -59,7 +59,7 @@ def pick(n: int, experiment: Experiment) -> Side:
     if len(names) == 1:
         return Side.of(experiment)
     chosen = st.selectbox(
-        f"{chr(65 + n)}: {plain(experiment.title)}", names, index=experiment.main, key=f"series_{experiment.id}"
+        f"{chr(65 + n)}: {frame.plain(experiment.title)}", names, index=experiment.main, key=f"series_{experiment.id}"
     )
     return Side.of(experiment, chosen)
 
@@ -67,7 +67,7 @@ def pick(n: int, experiment: Experiment) -> Side:
 def one(found: Comparison, n: int) -> None:
     """B against A."""
     look = st.success if found.paired and found.paired.clear else st.info
-    look(f"**B minus A**: {plain(found.sentence())}", icon=":material/balance:")
+    look(f"**B minus A**: {frame.plain(found.sentence())}", icon=":material/balance:")
     if words := found.texts_sentence():
         st.text(words)
     differences = [*found.config, *found.settings]
@@ -109,5 +109,5 @@ def one(found: Comparison, n: int) -> None:
 
 
 def _figure(title: str, drawn: dict, n: int) -> None:
-    st.markdown(f"**{plain(title)}**")
+    st.markdown(f"**{frame.plain(title)}**")
     st.plotly_chart(drawn[title], key=f"compare_{n}_{title}", config=PLOT, alt=title)

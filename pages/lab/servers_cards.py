@@ -14,7 +14,7 @@ from dflash_lab.servers.measure import Measured
 from dflash_lab.servers.sglang import SglangServer
 from dflash_lab.servers.verdict import judge
 from dflash_lab.trace import Summary
-from pages.lab.servers_words import plain
+from pages.lab import frame
 
 if TYPE_CHECKING:
     from dflash_lab.servers.explain import Ranking
@@ -45,7 +45,7 @@ def show_so_far(found: Measured) -> None:
 def show(found: Measured) -> None:
     """A finished or stopped measurement."""
     if found.load.failure:
-        st.error(plain(found.load.sentence()), icon=":material/cloud_off:")
+        st.error(frame.plain(found.load.sentence()), icon=":material/cloud_off:")
     verdict(found)
     tiles(found)
     positions(found)
@@ -57,10 +57,10 @@ def verdict(found: Measured) -> None:
     """Matches, deviates or loses, and where to look first."""
     said = judge(found)
     look, icon = LOOKS[said.kind]
-    suspects = f"\n\nFirst suspects: {plain(', '.join(said.suspects))}." if said.suspects else ""
-    look(f"{plain(said.text)}{suspects}", icon=icon)
+    suspects = f"\n\nFirst suspects: {frame.plain(', '.join(said.suspects))}." if said.suspects else ""
+    look(f"{frame.plain(said.text)}{suspects}", icon=icon)
     for name, why in found.refused.items():
-        st.caption(f"As {name} reads the config, it cannot run: {plain(why)}")
+        st.caption(f"As {name} reads the config, it cannot run: {frame.plain(why)}")
 
 
 def tiles(found: Measured) -> None:
@@ -155,7 +155,7 @@ def differences(found: Measured) -> None:
 
 def ranking(found: Ranking) -> None:
     """What the search for the variant found."""
-    st.info(plain(found.sentence()), icon=":material/search_insights:")
+    st.info(frame.plain(found.sentence()), icon=":material/search_insights:")
     rows = [
         {"variant": c.name, "equal rounds": c.share, "told apart": c.told_apart, "behaviour": c.behaviour}
         for c in found.candidates[:12]

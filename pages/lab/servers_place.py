@@ -16,7 +16,6 @@ from dflash_lab.servers.environment import VllmEnvironment, find
 from dflash_lab.servers.keeper import Keeper
 from dflash_lab.servers.keeper import served_dtype as dtype_of
 from pages.lab import frame
-from pages.lab.servers_words import plain
 
 LAUNCH = "launch"
 MARKS = {"error": ":material/error:", "warning": ":material/warning:", "note": ":material/info:"}
@@ -79,10 +78,10 @@ def attached(url: str) -> Attached | None:
     except LabError as error:
         st.error(str(error), icon=":material/link_off:")
         return None
-    st.success(plain(found.sentence()), icon=":material/link:")
+    st.success(frame.plain(found.sentence()), icon=":material/link:")
     for f in found.findings:
         source = f" ({f.source})" if f.source else ""
-        st.warning(plain(f"{f.message}{source}"), icon=MARKS[f.severity])
+        st.warning(frame.plain(f"{f.message}{source}"), icon=MARKS[f.severity])
     return found
 
 

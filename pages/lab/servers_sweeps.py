@@ -11,7 +11,6 @@ from dflash_lab.server_tasks import ConcurrencyTask, KSweepTask, Request, Swept
 from dflash_lab.servers import figures
 from dflash_lab.servers.sweeps import frame as points_frame
 from pages.lab import frame, servers_place
-from pages.lab.servers_words import plain
 
 SWEEP = "server_sweep"
 LEVELS = (1, 2, 4, 8, 16, 32)
@@ -97,7 +96,7 @@ def points(found: Swept) -> None:
     """A sweep's curve and table."""
     for p in found.points:
         if p.failure:
-            st.error(plain(p.failure), icon=":material/cloud_off:")
+            st.error(frame.plain(p.failure), icon=":material/cloud_off:")
     if not found.points:
         return
     st.plotly_chart(
