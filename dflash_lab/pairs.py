@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dflash_lab.config.schema import DrafterConfig
     from dflash_lab.decode.target import Target
     from dflash_lab.drafters.dflash import DFlashDrafter, DFlashStack, DFlashWeights
+    from dflash_lab.drafters.draft_model import DraftModelDrafter
     from dflash_lab.drafters.mtp import MtpDrafter
 
 Progress = Callable[[float, str], None]
@@ -40,6 +41,7 @@ class PairSpec(BaseModel):
     ``target`` and ``drafter`` are folders or hub ids; target "demo" is the built-in one, and a drafter may be the
     name of a folder of ``sample_configs``. ``thinking`` is passed to the chat template as ``enable_thinking``.
     ``mtp`` is the folder of an MTP head, in ``sample_configs`` or anywhere; without it the target's own is looked for.
+    ``draft_model`` is an ordinary small model with the target's tokenizer, a folder or hub id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +53,7 @@ class PairSpec(BaseModel):
     target_revision: str | None = None
     drafter_revision: str | None = None
     mtp: str | None = None
+    draft_model: str | None = None
     device: Literal["auto", "cuda", "mps", "cpu", "balanced"] = "auto"
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
     thinking: bool | None = None
@@ -164,6 +167,32 @@ class Pair:
         config, tensors = read_mtp(SAMPLES / self.spec.mtp if self.spec.mtp else self.target_dir)
         placed = {name: tensor.to(self.device, self.dtype) for name, tensor in tensors.items()}
         return MtpDrafter(MtpHead(config, placed, self.target))
+
+    @cached_property
+    def draft_target(self) -> Target:
+        """The small model that ``draft_model`` names, loaded once.
+
+        Raises LabError where none is named, it cannot be loaded, or it reads other token ids than the target.
+        """
+        from dflash_lab import loading
+        from dflash_lab.decode.target import Target
+
+        if self.spec.draft_model is None:
+            raise LabError(f"The pair {self.spec.name} names no draft model", "Add draft_model to its preset")
+        spec = self.spec.model_copy(update={"target": self.spec.draft_model, "target_revision": None})
+        folder, _ = loading.target_source(spec, lambda share, text: None).folder(lambda share, text: None)
+        model, tokenizer = loading.load_target(folder, self.dtype, str(self.device))
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise LabError(
+                f"{self.spec.draft_model} has another tokenizer than the target", "Take a model of the same family"
+            )
+        return Target(model)
+
+    def small_model(self) -> DraftModelDrafter:
+        """The pair's ordinary draft model as a drafter. Raises LabError where there is none that fits."""
+        from dflash_lab.drafters.draft_model import DraftModelDrafter
+
+        return DraftModelDrafter(self.draft_target, self.target.vocab_size)
 
     def stack(self, config: DrafterConfig | None = None) -> DFlashStack:
         """The drafter's arithmetic for replay, under ``config`` (the pair's own when None)."""

@@ -70,9 +70,14 @@ class Target:
                 )
         return TargetRun(self, capacity, tuple(taps))
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether some layer keeps a running state, which cannot be rolled back by length."""
+        return TargetCache(self.config, 0).is_hybrid
+
     def check_trees(self) -> None:
         """Raises LabError for a target that cannot verify a tree."""
-        if TargetCache(self.config, 0).is_hybrid:
+        if self.is_hybrid:
             raise LabError(
                 "This target has linear-attention layers: their running state takes tokens one after the other, so "
                 "the branches of a tree cannot share a pass",
@@ -167,6 +172,11 @@ class TargetRun:
             self.cache.snapshot()
         return self.forward(block, tree=tree)
 
+    def forget(self, length: int) -> None:
+        """Keep positions 0..length-1 of an attention-only model."""
+        self.length = length
+        self.cache.rollback(length)
+
     def keep(self, block: torch.Tensor, rows: Sequence[int]) -> bool:
         """Keep ``rows`` (rising, from 0) of the block just verified; returns whether rows had to be run again.
 
@@ -179,8 +189,7 @@ class TargetRun:
         if not self.cache.is_hybrid:
             if rows[-1] >= kept:
                 self.cache.move(start + torch.tensor(rows, device=block.device), start)
-            self.length = start + kept
-            self.cache.rollback(self.length)
+            self.forget(start + kept)
             return False
         self.length = start
         self.cache.rollback(start)
