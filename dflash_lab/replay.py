@@ -265,7 +265,7 @@ class _BatchedAttention:
         mask = self._mask(rule, index)
         blocks = []
         for store, own in zip(self.context, (k, v), strict=True):
-            seen = store[i].index_select(0, flat).view(*index.shape, heads, -1)
+            seen = store[i].index_select(0, flat).view(*index.shape, heads, own.shape[-1])
             blocks.append(torch.cat([seen, own.view(-1, rows, heads, own.shape[-1])], dim=1).transpose(1, 2))
         stacked = q.view(-1, rows, heads, groups, q.shape[-1]).permute(0, 2, 3, 1, 4).flatten(2, 3)
         out = F.scaled_dot_product_attention(stacked, blocks[0], blocks[1], mask)

@@ -71,6 +71,7 @@ def test_one_recording_serves_every_config():
         {"target_layer_ids": (5, 1, 0)},
         {"rope_theta": 500.0},
         {"is_causal": True},
+        {"layer_types": ("sliding_attention",) * 3, "sliding_window": 1, "use_sliding_window": True},
     ):
         config = pair.config(**changes)
         looped = [loop_trace(pair, p, config, 5) for p in PROMPTS]
