@@ -98,14 +98,14 @@ def _cell_hover(r: Round, n: int, i: int, wording: Wording) -> str:
     cell = r.cell(i)
     lines = [f"round {n + 1}, position {i}: <b>{cell}</b>"]
     if cell != "not drafted":
-        choice = _plain(wording, r.choices[i]) if i < len(r.choices) else "?"
-        lines.append(f"drafted “{_plain(wording, r.drafted[i])}”, target “{choice}”")
+        choice = escaped_name(wording, r.choices[i]) if i < len(r.choices) else "?"
+        lines.append(f"drafted “{escaped_name(wording, r.drafted[i])}”, target “{choice}”")
         if i < len(r.draft_probs):
             lines.append(f"drafter {r.draft_probs[i]:.1%}, target {r.target_probs[i]:.1%}")
     return "<br>".join(lines)
 
 
-def _plain(wording: Wording, token: int) -> str:
+def escaped_name(wording: Wording, token: int) -> str:
     """A token's name inside Plotly's own little HTML, where ``<b>`` or an entity would be acted on."""
     return escape(visible(wording.name(token)), quote=False)
 
@@ -117,7 +117,7 @@ def per_position(summary: Summary) -> go.Figure:
     figure.add_bar(
         x=frame["position"],
         y=frame["rate"],
-        error_y=_errors(frame["rate"], frame["low"], frame["high"]),
+        error_y=errors(frame["rate"], frame["low"], frame["high"]),
         marker_color=SERIES[2],
         name="accepted at this position, of all drafts",
         customdata=frame[["accepted", "rounds", "low", "high"]],
@@ -130,7 +130,7 @@ def per_position(summary: Summary) -> go.Figure:
         mode="lines+markers",
         line={"color": SERIES[1], "dash": "dot", "width": 2},
         marker={"symbol": "diamond", "size": 9},
-        error_y=_errors(frame["conditional"], frame["conditional_low"], frame["conditional_high"]),
+        error_y=errors(frame["conditional"], frame["conditional_low"], frame["conditional_high"]),
         name="conditional: of drafts accepted up to here",
         customdata=frame[["reached"]],
         hovertemplate="position %{x}: %{y:.0%} of the %{customdata[0]} rounds that got there<extra></extra>",
@@ -150,7 +150,7 @@ def positions_compared(summaries: Mapping[str, Summary]) -> go.Figure:
         figure.add_bar(
             x=frame["position"],
             y=frame["rate"],
-            error_y=_errors(frame["rate"], frame["low"], frame["high"]),
+            error_y=errors(frame["rate"], frame["low"], frame["high"]),
             marker={"color": SERIES[n % len(SERIES)], "pattern": {"shape": patterns[n % len(patterns)]}},
             name=f"{name} ({summary.drafts} rounds)",
             customdata=frame[["accepted", "rounds", "low", "high"]],
@@ -163,7 +163,8 @@ def positions_compared(summaries: Mapping[str, Summary]) -> go.Figure:
     return figure
 
 
-def _errors(value: pd.Series, low: pd.Series, high: pd.Series) -> dict[str, object]:
+def errors(value: pd.Series, low: pd.Series, high: pd.Series) -> dict[str, object]:
+    """Plotly's error bars from the ends of an interval; none where an end is missing."""
     return {
         "type": "data",
         "symmetric": False,
@@ -218,7 +219,7 @@ def against_k(
             mode="lines+markers",
             line={"color": SERIES[0], "width": 2},
             marker={"size": 9},
-            error_y=_errors(frame[value], frame[f"{value}_low"], frame[f"{value}_high"]),
+            error_y=errors(frame[value], frame[f"{value}_low"], frame[f"{value}_high"]),
             name="with the drafter",
             hovertemplate=f"K = %{{x}}: %{{y:.2f}} {title}<extra></extra>",
         )
