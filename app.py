@@ -1,7 +1,11 @@
 """DFlash Lab: the frame around the pages, and the pair they all work on."""
 
+import sys
+
 import streamlit as st
 
+from dflash_lab.access import take_arguments
+from dflash_lab.errors import LabError
 from pages.lab import frame, keep
 
 st.set_page_config(page_title="DFlash Lab", page_icon="pages/lab/icon.svg", layout="wide")
@@ -17,7 +21,13 @@ page = st.navigation(
         st.Page("pages/lab/story.py", title="Guided story", icon=":material/auto_stories:"),
     ]
 )
-with st.sidebar:
-    frame.pick_pair()
-    keep.baseline()
-page.run()
+try:
+    take_arguments(sys.orig_argv)
+    with st.sidebar:
+        frame.pick_pair()
+        keep.baseline()
+        frame.queue()
+except LabError as error:
+    st.error(str(error), icon=":material/error:")
+else:
+    page.run()

@@ -5,6 +5,7 @@ Nothing here imports torch until the worker calls it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -184,7 +185,8 @@ class JudgeTask:
                 return None
             size_now = sum(r.states.nbytes for r in recordings)
             mark = Recorded(len(prompts), chosen.max_new_tokens, size_now)
-            write_whole(_mark(pair.spec, chosen), json.dumps(asdict(mark)))
+            with contextlib.suppress(OSError):  # without the mark a restarted page asks before it records
+                write_whole(_mark(pair.spec, chosen), json.dumps(asdict(mark)))
             return WhatIf(pair, recordings)
 
         return slot.beside(("what-if", chosen), make)

@@ -50,6 +50,7 @@ class Snapshot:
     title: str
     owner: str
     kind: str = ""
+    who: str = ""
     status: Status = "queued"
     done: int = 0
     total: int = 0
@@ -76,11 +77,11 @@ class Snapshot:
 class Job:
     """One piece of work in the queue, as the work itself sees it."""
 
-    def __init__(self, work: Work, title: str, owner: str, kind: str) -> None:
+    def __init__(self, work: Work, title: str, owner: str, kind: str, who: str) -> None:
         self._work: Work | None = work
         self._cancel = threading.Event()
         self._lock = threading.Lock()
-        self._snapshot = Snapshot(new_id(), title, owner, kind, created=time.time())
+        self._snapshot = Snapshot(new_id(), title, owner, kind, who, created=time.time())
 
     @property
     def id(self) -> str:
@@ -163,8 +164,16 @@ class Worker:
     never the thread.
     """
 
-    def __init__(self, *, keep: int = 40, ttl_s: float = 3600.0, per_owner: int = 4) -> None:
-        self._keep, self._ttl_s, self._per_owner = keep, ttl_s, per_owner
+    def __init__(
+        self,
+        *,
+        keep: int = 40,
+        ttl_s: float = 3600.0,
+        per_owner: int = 4,
+        admit: Callable[[Work], None] = lambda work: None,
+    ) -> None:
+        """``admit`` is asked before a piece of work is queued and raises LabError for what may not run here."""
+        self._keep, self._ttl_s, self._per_owner, self._admit = keep, ttl_s, per_owner, admit
         self._ready = threading.Condition()
         self._queue: deque[Job] = deque()
         self._jobs: dict[str, Job] = {}
@@ -174,11 +183,13 @@ class Worker:
         self._thread = threading.Thread(target=self._loop, name="lab-worker", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work, *, title: str, owner: str = "", kind: str = "") -> Job:
+    def submit(self, work: Work, *, title: str, owner: str = "", kind: str = "", who: str = "") -> Job:
         """Put ``work`` at the end of the queue; ``kind`` says what its result will be, for lists of jobs.
 
-        Raises LabError when ``owner`` already has ``per_owner`` jobs waiting or running.
+        ``who`` is the visitor's name as others read it in the queue. Raises LabError when ``owner`` already has
+        ``per_owner`` jobs waiting or running, or the work is not admitted.
         """
+        self._admit(work)
         with self._ready:
             self._forget_old()
             active = sum(j.snapshot.active and j.snapshot.owner == owner for j in self._jobs.values())
@@ -187,7 +198,7 @@ class Worker:
                     f"You already have {active} jobs waiting or running",
                     f"Cancel one or wait: the limit is {self._per_owner} a visitor",
                 )
-            job = Job(work, title, owner, kind)
+            job = Job(work, title, owner, kind, who)
             self._jobs[job.id] = job
             self._queue.append(job)
             self._ready.notify()
@@ -210,6 +221,12 @@ class Worker:
         """Every job that is still remembered, oldest first."""
         with self._ready:
             return tuple(job.snapshot for job in self._jobs.values())
+
+    def queue(self) -> tuple[Snapshot, ...]:
+        """The running job and those that wait, in the order in which they will run."""
+        with self._ready:
+            running = () if self._running is None else (self._running,)
+            return tuple(job.snapshot for job in (*running, *self._queue))
 
     def cancel(self, job_id: str) -> None:
         """End a queued job at once and a running one at its next report; anything else is left alone."""

@@ -5,8 +5,10 @@ Nothing here imports torch until the worker calls it, so that a page shows befor
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from dflash_lab.access import access
 from dflash_lab.jobs import Job, ModelSlot
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from dflash_lab.measurements import Sweep
     from dflash_lab.pairs import Pair
     from dflash_lab.runs import Run
+
+log = logging.getLogger(__name__)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,7 @@ class RunTask:
             watch=_Streaming(job, pair, self.max_new_tokens),
         )
         run = replace(run, id=job.id)
-        if not access().read_only:
-            save_run(run)
+        _kept(save_run, run)
         remember(from_run(self, run, pair))
         return run
 
@@ -130,8 +134,7 @@ class SweepTask:
             return job.report(done, so_far.wanted, f"{done} of {so_far.wanted} runs: {doing}", latest[0])
 
         def keep(found: Sweep) -> None:
-            if not access().read_only:
-                save_sweep(found)
+            _kept(save_sweep, found)
             remember(from_sweep(self, found, pair))
 
         try:
@@ -139,7 +142,17 @@ class SweepTask:
             return replace(found, id=job.id)
         finally:
             if latest and latest[0].measurements:
-                save_costs(latest[0].costs())
+                _kept(save_costs, latest[0].costs())
+
+
+def _kept(save: Callable[[Found], object], found: Found) -> None:
+    """Write what was found, unless this is a demonstration. A folder that cannot be written costs no result."""
+    if access().read_only:
+        return
+    try:
+        save(found)
+    except OSError as error:
+        log.warning("not kept: %s", error)
 
 
 def load_pair(name: str, job: Job, slot: ModelSlot, dtype: str = "") -> Pair:

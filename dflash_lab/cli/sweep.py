@@ -52,6 +52,8 @@ def handle(args: argparse.Namespace) -> int:
         nonlocal last
         if done != last:
             last = done
+            if so_far.measurements:
+                save_sweep(so_far)
             note(f"{done / so_far.wanted:4.0%} {doing}")
         return True
 

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dflash_lab.access import access
 from dflash_lab.errors import LabError
 from dflash_lab.paths import data_dir
 
@@ -107,6 +108,7 @@ def save(file: ConfigFile, raw: dict[str, Any]) -> Saved:
 
 def create(path: Path | str, raw: dict[str, Any]) -> ConfigFile:
     """Write a config.json where there is none yet, read back and compared like a save."""
+    access().refuse_writes()
     path = Path(path).expanduser()
     if path.exists() or path.is_symlink():
         raise LabError(f"{path} is already there", "Save to it instead, or give another name")
@@ -146,6 +148,7 @@ def overlay(file: ConfigFile) -> ConfigFile:
 
     Made on first use and then kept, so that it can be a drafter of its own; the original is never written.
     """
+    access().refuse_writes()
     source = file.path.parent.resolve()
     home = source.name
     if source.parent.name == "snapshots":  # the hub's cache: models--org--name/snapshots/revision
@@ -165,6 +168,7 @@ def overlay(file: ConfigFile) -> ConfigFile:
 
 
 def _replace(file: ConfigFile, data: bytes) -> Saved:
+    access().refuse_writes()
     path = file.path
     if leads_out(path):
         raise LabError(

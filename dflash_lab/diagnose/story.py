@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_lab.access import access
 from dflash_lab.config import files
 from dflash_lab.jobs import Cancelled, Job, ModelSlot
 from dflash_lab.paths import SAMPLES, data_dir, write_whole
@@ -73,7 +74,9 @@ class ChoiceTask:
 
 
 def practice_file() -> files.ConfigFile:
-    """A copy of the guessed config in the lab's data folder, made when it is not there."""
+    """A copy of the guessed config in the lab's data folder, made when it is not there; the original in a demo."""
+    if access().read_only:
+        return files.read(GUESSED)
     path = data_dir() / "story" / files.NAME
     if not path.exists():
         return start_over()
@@ -81,12 +84,15 @@ def practice_file() -> files.ConfigFile:
 
 
 def start_over() -> files.ConfigFile:
-    """The practice file as it was at the beginning."""
+    """The practice file as it was at the beginning. Raises LabError in a demonstration."""
+    access().refuse_writes()
     return files.read(write_whole(data_dir() / "story" / files.NAME, GUESSED.read_text(encoding="utf-8")))
 
 
 def lost_write(file: files.ConfigFile, raw: dict[str, Any]) -> Path:
     """The write of the story: complete, without an error, and beside the file instead of over it."""
     import json
+
+    access().refuse_writes()
 
     return write_whole(file.path.with_name("config.json.new"), json.dumps(raw, indent=2) + "\n")

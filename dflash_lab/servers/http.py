@@ -6,6 +6,7 @@ from typing import Any
 
 import requests
 
+from dflash_lab.access import access
 from dflash_lab.errors import LabError
 
 QUICK_S = 10.0
@@ -28,6 +29,7 @@ class Http:
     """GET and POST against one server; every failure becomes a LabError that says what was asked and what came."""
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
+        access().check_server()
         self.url = normal_url(url)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from dflash_lab.access import access
 from dflash_lab.servers.attach import Client
 from dflash_lab.servers.environment import VllmEnvironment
 from dflash_lab.servers.launch import Launch, ManagedServer, Watch
@@ -30,8 +31,10 @@ class Keeper:
     def start(self, launch: Launch, environment: VllmEnvironment, watch: Watch | None = None) -> ManagedServer:
         """Stop what runs, start `launch` and wait until it is ready.
 
-        Raises LabError with the log's reason when it does not get ready, or `watch` says stop; its log stays.
+        Raises LabError with the log's reason when it does not get ready, or `watch` says stop; its log stays. In a
+        demonstration nothing is started.
         """
+        access().refuse_writes()
         with self._lock:
             self._end()
             self._server = server = ManagedServer(launch, environment)

@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from dflash_lab import edits
+from dflash_lab.access import access
 from dflash_lab.config import files, hub
 from dflash_lab.config.dialects import DIALECTS
 from dflash_lab.config.patch import compare, diff
@@ -59,7 +60,7 @@ def save_bar(bench: Bench) -> None:
     """Save, save as, restore, download, convert."""
     file = bench.file
     assert file is not None
-    outside = files.leads_out(file.path)
+    outside, closed = files.leads_out(file.path), access().read_only
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.button(
             "Save to an overlay" if outside else "Save",
@@ -67,11 +68,11 @@ def save_bar(bench: Bench) -> None:
             icon=":material/save:",
             on_click=_save,
             args=(bench,),
-            disabled=not bench.edited,
+            disabled=not bench.edited or closed,
             help="Written to a temporary file, renamed, read back and compared; the old version is kept."
             + (" The hub's cache is never written: the copy goes to the lab's data folder." if outside else ""),
         )
-        with st.popover("Save as", icon=":material/save_as:"):
+        with st.popover("Save as", icon=":material/save_as:", disabled=closed):
             st.text_input("Path of the new file", key="save_as", placeholder="/models/my-drafter/config.json")
             st.button("Write it", on_click=_save_as, args=(bench,), disabled=not st.session_state.get("save_as"))
         _restore(bench)
@@ -137,7 +138,7 @@ def _save_as(bench: Bench) -> None:
 def _restore(bench: Bench) -> None:
     assert bench.file is not None
     kept = files.versions(bench.file.path)
-    with st.popover("Restore", icon=":material/history:", disabled=not kept):
+    with st.popover("Restore", icon=":material/history:", disabled=not kept or access().read_only):
         for version in kept[:10]:
 
             def back(version: files.Version = version) -> None:
@@ -227,6 +228,9 @@ def changes(bench: Bench) -> None:
 def process(bench: Bench) -> None:
     """Does a running engine use what is on disk?"""
     assert bench.file is not None
+    if access().read_only:
+        st.caption("A demonstration looks at no processes.")
+        return
     st.caption("A server keeps the config it was started with. Give its process id to see whether that is this file.")
     left, right = st.columns([1, 3])
     pid = left.number_input("Process id", 1, None, None, key="pid", placeholder="from ps or nvidia-smi")

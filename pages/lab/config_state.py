@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from dflash_lab import edits
+from dflash_lab.access import access
 from dflash_lab.config import files
 from dflash_lab.config.checks import Facts, Finding, check, gather
 from dflash_lab.config.faults import FAULTS
@@ -18,6 +19,7 @@ from dflash_lab.config.files import ConfigFile
 from dflash_lab.config.schema import ConfigError, DrafterConfig, check_shapes
 from dflash_lab.errors import LabError
 from dflash_lab.pairs import PairSpec
+from dflash_lab.paths import SAMPLES
 from dflash_lab.published import known_config
 
 KEY = "config_bench"
@@ -84,7 +86,9 @@ class Bench:
 
     def open(self, path: Path | str) -> None:
         """Open another file; the present one stays open when that cannot be read."""
+        folder = edits.drafter_folder(self.spec)
         try:
+            access().check_file(Path(path), SAMPLES, *([folder] if folder else []))
             file = files.read(path)
         except LabError as error:
             self.refused = str(error)

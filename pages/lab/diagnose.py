@@ -7,9 +7,11 @@ from pathlib import Path
 import streamlit as st
 
 from dflash_lab import edits
+from dflash_lab.access import access
 from dflash_lab.config import files
 from dflash_lab.diagnose.task import DiagnoseTask
 from dflash_lab.errors import LabError
+from dflash_lab.paths import SAMPLES
 from dflash_lab.published import most_drafted
 from pages.lab import diagnose_cards, frame, keep
 
@@ -35,6 +37,7 @@ def chosen_file() -> files.ConfigFile | None:
         )
         return None
     try:
+        access().check_file(path, SAMPLES, *([folder] if folder else []))
         return files.read(path)
     except LabError as error:
         st.error(str(error), icon=":material/error:")
@@ -57,7 +60,7 @@ def controls() -> None:
     seconds.number_input(
         "Seconds to search",
         10,
-        1800,
+        int(access().longest_search_s),
         120,
         key="budget",
         bind="query-params",

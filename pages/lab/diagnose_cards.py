@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from dflash_lab import plots
+from dflash_lab.access import access
 from dflash_lab.config import files
 from dflash_lab.diagnose.figures import waterfall
 from dflash_lab.diagnose.task import SoFar
@@ -165,6 +166,7 @@ def act(found: Diagnosis, spec: PairSpec) -> None:
             "Save, verified",
             icon=":material/save:",
             help="Writes the file, reads it back, compares field by field; the old version is kept.",
+            disabled=access().read_only,
         ):
             save(found, found.path)
         st.download_button(

@@ -7,9 +7,13 @@ from typing import Any
 
 import streamlit as st
 
+from dflash_lab.access import access
 from dflash_lab.errors import LabError
 from dflash_lab.jobs import Snapshot, Work, Worker, new_id
 from dflash_lab.pairs import PairSpec, broken_presets, get_pair, list_pairs
+
+QUEUE_POLL_S = 2.0
+"""How often every open page looks at the queue."""
 
 POLL_S = 0.4
 """How often a page looks at its job; a run of the demo pair makes about ten rounds in that time."""
@@ -18,7 +22,7 @@ POLL_S = 0.4
 @st.cache_resource
 def worker() -> Worker:
     """The one worker of this process: every visitor's jobs go through it."""
-    return Worker()
+    return Worker(admit=lambda task: access().check(task))
 
 
 def owner() -> str:
@@ -26,9 +30,39 @@ def owner() -> str:
     return str(st.session_state.setdefault("owner", new_id()))
 
 
+def visitor() -> str:
+    """What the others read in the queue: the name that was typed, that of the login, or none in particular."""
+    return str(st.session_state.get("visitor") or "").strip() or _unnamed()
+
+
+def _unnamed() -> str:
+    return str(st.user.get("name") or f"visitor {owner()[-3:]}")
+
+
+@st.fragment(run_every=QUEUE_POLL_S)
+def queue() -> None:
+    """Who runs and who waits, for everybody on this server alike; and by which name this visitor does."""
+    jobs = worker().queue()
+    with st.expander("Queue" if not jobs else f"Queue: {len(jobs)}", icon=":material/groups:", expanded=bool(jobs)):
+        for ahead, job in enumerate(jobs):
+            place = f"{job.fraction:.0%}" if job.status == "running" else f"{ahead} ahead"
+            mine = " (you)" if job.owner == owner() else ""
+            st.text(f"{ahead + 1}. {job.who}{mine}: {job.title}, {place}")
+        if not jobs:
+            st.caption("Nobody is running anything.")
+        st.text_input("Your name there", key="visitor", max_chars=40, placeholder=_unnamed(), persist_state="session")
+
+
 def pick_pair() -> None:
-    """The pair picker, in the URL as ``?pair=``."""
-    specs = list_pairs()
+    """The pair picker, in the URL as ``?pair=``. Raises LabError in a demonstration of a pair that is not there."""
+    limits = access()
+    specs = [get_pair(name) for name in limits.pairs] or list_pairs()
+    if limits.read_only:
+        st.badge("Demonstration", icon=":material/visibility:", color="violet")
+        st.caption(
+            f"Nothing is saved or started. Prompts up to {limits.longest_prompt:,} characters, "
+            f"{limits.most_new_tokens} new tokens, {limits.most_runs} runs a sweep."
+        )
     st.selectbox(
         "Pair",
         [spec.name for spec in specs],
@@ -52,7 +86,7 @@ def chosen_pair() -> PairSpec:
 def submit(page: str, task: Work, title: str) -> None:
     """Queue ``task`` as this page's job (called from a button); a refusal is shown when the page is drawn."""
     try:
-        job = worker().submit(task, title=title, owner=owner(), kind=page)
+        job = worker().submit(task, title=title, owner=owner(), kind=page, who=visitor())
     except LabError as error:
         st.session_state[f"{page}_refused"] = str(error)
         return
@@ -85,20 +119,19 @@ def follow(snapshot: Snapshot, draw: Callable[[Any], None]) -> None:
         if now is None or not now.active:
             st.rerun()
         ahead = worker().place(now.id)
-        bar, button = st.columns([5, 1], vertical_alignment="center")
-        if ahead:
-            jobs = "1 job is" if ahead == 1 else f"{ahead} jobs are"
-            bar.progress(0.0, text=f"Waiting: {jobs} ahead of you. {_running()}")
-        else:
-            bar.progress(now.fraction, text=now.text or "Starting")
-        button.button(
-            "Cancel",
-            key=f"cancel_{now.id}",
-            icon=":material/stop_circle:",
-            on_click=worker().cancel,
-            args=(now.id,),
-            width="stretch",
-        )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if ahead:
+                jobs = "1 job is" if ahead == 1 else f"{ahead} jobs are"
+                st.progress(0.0, text=f"Waiting: {jobs} ahead of you. {_running()}")
+            else:
+                st.progress(now.fraction, text=now.text or "Starting")
+            st.button(
+                "Cancel",
+                key=f"cancel_{now.id}",
+                icon=":material/stop_circle:",
+                on_click=worker().cancel,
+                args=(now.id,),
+            )
         if now.partial is not None:
             draw(now.partial)
 

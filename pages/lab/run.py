@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dflash_lab.access import access
 from dflash_lab.errors import LabError
 from dflash_lab.prompts import load_prompts
 from dflash_lab.published import most_drafted
@@ -11,8 +12,6 @@ from dflash_lab.tasks import RunSoFar, RunTask
 from pages.lab import frame, keep, run_cards
 
 PAGE = "run"
-MOST_NEW_TOKENS = 4096
-LONGEST_PROMPT = 20_000
 Q_RULES = {
     "drafter": "drawn from the drafter's distribution (z-lab)",
     "one-hot": "the drafter's most probable token, q = 1 (vLLM's default)",
@@ -21,7 +20,7 @@ Q_RULES = {
 
 def controls() -> None:
     """Prompt, K and everything else a run depends on; all of it ends up in the URL."""
-    examples = load_prompts()
+    examples, limits = load_prompts(), access()
     texts = {f"{p.kind}: {p.prompt}": p.prompt for p in examples}
 
     def take_example() -> None:
@@ -31,7 +30,9 @@ def controls() -> None:
     st.selectbox(
         "Examples", list(texts), index=None, key="example", on_change=take_example, placeholder="Take an example"
     )
-    st.text_area("Prompt", examples[0].prompt, key="prompt", bind="query-params", max_chars=LONGEST_PROMPT, height=90)
+    st.text_area(
+        "Prompt", examples[0].prompt, key="prompt", bind="query-params", max_chars=limits.longest_prompt, height=90
+    )
     most = most_drafted(frame.chosen_pair())
     left, middle, right, button = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
     left.slider(
@@ -44,7 +45,7 @@ def controls() -> None:
         help=f"0 is plain decoding. This drafter was trained to draft {most} at most; what it drafts behind that is "
         "a guess.",
     )
-    middle.number_input("New tokens", 1, MOST_NEW_TOKENS, 96, key="tokens", bind="query-params")
+    middle.number_input("New tokens", 1, limits.most_new_tokens, 96, key="tokens", bind="query-params")
     with right.popover("Options", icon=":material/tune:", width="stretch"):
         options()
     button.button(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dflash_lab import edits
+from dflash_lab.access import access
 from dflash_lab.config import files
 from dflash_lab.config_tasks import PromptSet
 from dflash_lab.errors import LabError
@@ -38,6 +39,12 @@ def environment() -> VllmEnvironment | str:
 
 def pick() -> str | None:
     """The server's address once one answers there; None, and the reason on the page, until then."""
+    if access().read_only:
+        st.info(
+            "A demonstration calls and starts no servers. Launch commands and pasted lines work.",
+            icon=":material/visibility:",
+        )
+        return None
     take_launched()
     way = st.segmented_control(
         "Server", ["Attach", "Launch"], default="Attach", key="servers_way", bind="query-params", required=True

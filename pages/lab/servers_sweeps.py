@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from dflash_lab.access import access
 from dflash_lab.published import most_drafted
 from dflash_lab.server_tasks import ConcurrencyTask, KSweepTask, Request, Swept
 from dflash_lab.servers import figures
@@ -49,7 +50,7 @@ def show(url: str | None, request: Callable[[str], Request]) -> None:
             "Sweep K by relaunch",
             icon=":material/restart_alt:",
             on_click=start_ks,
-            disabled=isinstance(there, str) or not ks,
+            disabled=isinstance(there, str) or not ks or access().read_only,
             help=there if isinstance(there, str) else "Stops the managed vLLM, starts one for every K and one without.",
         )
     st.caption(

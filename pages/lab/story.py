@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import streamlit as st
 
+from dflash_lab.access import access
 from dflash_lab.config import files
 from dflash_lab.config.checks import check, gather
 from dflash_lab.config.patch import compare
@@ -143,8 +144,10 @@ def write() -> None:
     )
     file = practice_file()
     fixed = {**file.raw, "note": "corrected"}
+    if closed := access().read_only:
+        st.caption("A demonstration writes nothing; this step works in a lab of your own.")
     with st.container(horizontal=True):
-        if st.button("Write it the old way", icon=":material/edit:"):
+        if st.button("Write it the old way", icon=":material/edit:", disabled=closed):
             path = lost_write(file, fixed)
             st.session_state["story_said"] = f"No error. Wrote {path.name}. Now read {file.path.name} back."
         if st.button("Read it back", icon=":material/search:"):
@@ -153,7 +156,7 @@ def write() -> None:
             st.session_state["story_said"] = f"{now.path.name} holds sha256 {now.sha256[:12]}; " + (
                 f"it still differs from the correction in: {', '.join(same)}" if same else "the correction is there"
             )
-        if st.button("Save, verified", icon=":material/save:", type="primary"):
+        if st.button("Save, verified", icon=":material/save:", type="primary", disabled=closed):
             try:
                 saved = files.save(file, fixed)
                 kept = saved.previous.path.name if saved.previous else "none"
@@ -163,7 +166,7 @@ def write() -> None:
                 )
             except LabError as error:
                 st.session_state["story_said"] = str(error)
-        if st.button("Start over", icon=":material/restart_alt:"):
+        if st.button("Start over", icon=":material/restart_alt:", disabled=closed):
             start_over()
             st.session_state["story_said"] = "The copy is as it was at the beginning"
     if said := st.session_state.get("story_said"):
