@@ -19,6 +19,7 @@ from dflash_lab.trace import Trace
 
 if TYPE_CHECKING:
     from dflash_lab.config.schema import DrafterConfig
+    from dflash_lab.drafters.protocol import Drafter
     from dflash_lab.pairs import Pair
 
 Watch = Callable[[Trace], bool]
@@ -87,10 +88,12 @@ def run_prompt(
     baseline: bool = True,
     thinking: bool | None = None,
     kind: str = "",
+    tree_depth: int = 0,
     watch: Watch | None = None,
 ) -> Run:
     """Run ``prompt`` through the loop under ``config`` (the pair's own when None), then the plain target.
 
+    A ``tree_depth`` above 0 drafts trees of so many positions (DDTree), with ``settings.k`` as their budget.
     ``settings.stop_ids`` are joined with the pair's own. ``watch`` sees the speculative run first, then the plain
     one, after every round.
 
@@ -101,8 +104,8 @@ def run_prompt(
     ids = pair.encode(prompt, thinking)
     target = pair.target
     settings = _with_stops(settings, pair.stop_ids)
-    about = _about(pair, settings)
-    drafter = pair.drafter(config) if settings.k else None
+    about = _about(pair, settings, tree_depth)
+    drafter = _drafter(pair, config, tree_depth) if settings.k else None
     speculative, finished = _watched(run(target, drafter, ids, settings), watch, about)
     plain = verdict = None
     if baseline and finished:
@@ -121,6 +124,13 @@ def run_prompt(
         verdict,
         word(pair.tokenizer, speculative),
     )
+
+
+def _drafter(pair: Pair, config: DrafterConfig | None, tree_depth: int) -> Drafter:
+    from dflash_lab.drafters.tree import TreeDrafter
+
+    chain = pair.drafter(config)
+    return TreeDrafter(chain, tree_depth) if tree_depth else chain
 
 
 def _watched(generation: Any, watch: Watch | None, about: dict[str, str]) -> tuple[Trace, bool]:
@@ -145,15 +155,17 @@ def _plain(settings: Settings) -> Settings:
     return Settings(0, settings.max_new_tokens, settings.stop_ids, settings.sampling, settings.alternatives)
 
 
-def _about(pair: Pair, settings: Settings) -> dict[str, str]:
+def _about(pair: Pair, settings: Settings, tree_depth: int) -> dict[str, str]:
     s = settings.sampling
     about = {
         "pair": pair.spec.name,
-        "method": "dflash" if settings.k else "plain",
+        "method": ("ddtree" if tree_depth else "dflash") if settings.k else "plain",
         "device": str(pair.device),
         "dtype": str(pair.dtype).removeprefix("torch."),
         "temperature": f"{s.temperature:g}",
     }
+    if tree_depth:
+        about["tree_depth"] = str(tree_depth)
     if s.temperature:
         about |= {"q_rule": s.q_rule, "top_k": str(s.top_k), "top_p": f"{s.top_p:g}", "seed": str(s.seed)}
     return about

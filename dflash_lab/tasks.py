@@ -37,6 +37,7 @@ class RunSoFar:
 class RunTask:
     """One prompt through the loop and, with ``baseline``, through the target alone; the run is kept on disk.
 
+    With a ``tree_depth`` above 0 trees of so many positions are drafted (DDTree), and ``k`` is their budget.
     The job's partial result is a RunSoFar, its result a Run whose id is the job's.
     """
 
@@ -53,6 +54,7 @@ class RunTask:
     baseline: bool = True
     kind: str = ""
     alternatives: int = 5
+    tree_depth: int = 0
 
     def __call__(self, job: Job, slot: ModelSlot) -> Run:
         """Run it. Raises LabError for settings or a prompt that cannot be run."""
@@ -71,6 +73,7 @@ class RunTask:
             baseline=self.baseline and self.k > 0,
             thinking=self.thinking,
             kind=self.kind,
+            tree_depth=self.tree_depth,
             watch=_Streaming(job, pair, self.max_new_tokens),
         )
         run = replace(run, id=job.id)

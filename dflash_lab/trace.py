@@ -112,6 +112,11 @@ class Round:
         )
 
     @property
+    def branched(self) -> bool:
+        """Whether the accepted path of a tree left the most probable one somewhere: there it beat a chain."""
+        return any(entry != self.parents.index(self.parents[entry]) for entry in self.path)
+
+    @property
     def seconds(self) -> float:
         """Wall time of the round, seconds; ``rewind_s`` is part of ``rest_s``."""
         return self.draft_s + self.verify_s + self.rest_s

@@ -101,7 +101,7 @@ def tree_of_round(r: Round, wording: Wording) -> go.Figure:
             mode="markers+text",
             marker={"color": colour, "symbol": symbol, "size": [_size(n) for n in group], "opacity": 1},
             text=[_short(wording, r.drafted[n.entry]) for n in group],
-            textposition="middle right",
+            textposition="top right",
             customdata=[_hover(r, n, wording) for n in group],
             hovertemplate="%{customdata}<extra></extra>",
             name=name,

@@ -31,6 +31,14 @@ def test_run_ends_with_one_line_of_json(capsys):
     assert result["tok_per_s"] > 0 and result["speed_up"] > 0 and result["text"].strip()
 
 
+def test_trees_are_drafted_by_depth_and_budget(capsys):
+    code = main(["run", "--prompt", "Name three rivers.", "--k", "12", "--tree-depth", "4", "--max-new-tokens", "16",
+                 "--dtype", "float32", "--json"])  # fmt: skip
+    result = last_line(capsys)
+    assert code == 0 and result["lossless"] is True and result["method"] == "ddtree" and result["tree_depth"] == "4"
+    assert result["k"] == 12 and len(result["per_position"]) <= 4
+
+
 def test_run_pools_a_set_of_prompts(capsys):
     code = main(["run", "--prompts", "tests/data/prompts.jsonl", "--k", "2", "--max-new-tokens", "8", "--no-baseline",
                  "--json"])  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -32,6 +34,12 @@ def test_the_layout_keeps_depths_and_multiplies_probabilities_down_the_tree():
     assert [n.entry for n in nodes if n.accepted] == [1, 3]
     heights = {n.entry: n.height for n in nodes}
     assert heights[0] == heights[2] == heights[4] == 0 and heights[1] == heights[3] == 1 and middle == 0.5
+
+
+def test_a_path_that_left_the_most_probable_branch_says_so():
+    assert TREE.branched
+    assert not replace(TREE, path=(0, 2), choices=(11, 13, 0, 0, 0, 0)).branched
+    assert not replace(TREE, path=(), accepted=0).branched
 
 
 def test_a_cut_tree_keeps_its_accepted_path():

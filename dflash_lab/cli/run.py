@@ -22,6 +22,13 @@ def register(commands: Any) -> None:
     what.add_argument("--prompt", metavar="TEXT", help="one prompt")
     what.add_argument("--prompts", type=Path, metavar="FILE", help="a JSON-lines set of prompts, pooled")
     command.add_argument("--k", type=int, default=5, help="drafted tokens a round (default 5; 0 = plain decoding)")
+    command.add_argument(
+        "--tree-depth",
+        type=int,
+        default=0,
+        metavar="D",
+        help="draft trees of D positions (DDTree); --k is their budget",
+    )
     command.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
     command.add_argument("--thinking", choices=("on", "off"), help="the chat template's switch, where it has one")
     command.add_argument("--no-baseline", action="store_true", help="do not run the target alone beside it")
@@ -48,13 +55,22 @@ def handle_run(args: argparse.Namespace) -> int:
     prompts = [args.prompt] if args.prompt is not None else [p.prompt for p in load_prompts(args.prompts)]
     config = drafter_config(args)
     pair = load_pair(args)
-    if args.k and config is None and args.k > pair.config.max_drafted:
-        note(f"k = {args.k} is beyond the trained block: block_size {pair.config.block_size} drafts at most "
+    drafted, name = (args.tree_depth, "--tree-depth") if args.tree_depth else (args.k, "--k")
+    if args.k and config is None and drafted > pair.config.max_drafted:
+        note(f"{name} = {drafted} is beyond the trained block: block_size {pair.config.block_size} drafts at most "
              f"{pair.config.max_drafted}; acceptance behind that is untrained.")  # fmt: skip
     thinking = None if args.thinking is None else args.thinking == "on"
     runs = []
     for prompt in prompts:
-        finished = run_prompt(pair, prompt, settings, config=config, baseline=not args.no_baseline, thinking=thinking)
+        finished = run_prompt(
+            pair,
+            prompt,
+            settings,
+            config=config,
+            baseline=not args.no_baseline,
+            thinking=thinking,
+            tree_depth=args.tree_depth,
+        )
         runs.append(finished)
         if args.keep:
             note(f"kept as {save_run(finished)}")

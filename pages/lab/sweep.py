@@ -1,4 +1,4 @@
-"""Sweep: acceptance and speed against the number of drafted tokens, and the best K."""
+"""Sweep: acceptance and speed against the number of drafted tokens, the best K, and the tree of a round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dflash_lab.prompts import Prompt, load_prompts
 from dflash_lab.published import most_drafted
 from dflash_lab.sweep import load_sweep
 from dflash_lab.tasks import SweepTask
-from pages.lab import frame, keep, sweep_cards
+from pages.lab import frame, keep, sweep_cards, sweep_tree
 
 PAGE = "sweep"
 DEFAULT_KS = (1, 3, 5, 7)
@@ -89,11 +89,27 @@ def results(found: str) -> None:
         sweep_cards.show(done)
 
 
+def values_of_k() -> None:
+    """The view of one drafter at several K."""
+    controls()
+    frame.show_refusal(PAGE)
+    if job := frame.job_id(PAGE):
+        results(job)
+    else:
+        sweep_cards.show_nothing()
+    frame.pick_recent(PAGE, sweep_cards.title)
+
+
+VIEWS = {"Values of K": values_of_k, "Tree of a round": sweep_tree.show}
+
 st.title("Sweep")
-controls()
-frame.show_refusal(PAGE)
-if job := frame.job_id(PAGE):
-    results(job)
-else:
-    sweep_cards.show_nothing()
-frame.pick_recent(PAGE, sweep_cards.title)
+st.segmented_control(
+    "View",
+    list(VIEWS),
+    default="Values of K",
+    key="view",
+    bind="query-params",
+    required=True,
+    label_visibility="collapsed",
+)
+VIEWS[st.session_state["view"] or "Values of K"]()
