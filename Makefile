@@ -29,7 +29,7 @@ $(VENV)/.test-ready: requirements-test.txt $(VENV)/.app-ready
 
 run: setup
 	$(BIN)/python -m dflash_lab.demo
-	$(BIN)/python -m streamlit run app.py \
+	$(BIN)/python -m streamlit run serve.py \
 	  --server.address 127.0.0.1 --server.port $(PORT) --server.showEmailPrompt false
 
 # A process a core, one thread each: see tests/conftest.py.

@@ -69,11 +69,11 @@ class Access:
 
 class _Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise LabError(f"The app was started with {message}", "Start it with: streamlit run app.py -- --demo PAIR")
+        raise LabError(f"The app was started with {message}", "Start it with: streamlit run serve.py -- --demo PAIR")
 
 
 def take_arguments(command: Sequence[str]) -> None:
-    """``--demo [PAIR,PAIR]`` behind the ``--`` of ``streamlit run app.py --`` sets DEMO.
+    """``--demo [PAIR,PAIR]`` behind the ``--`` of ``streamlit run serve.py --`` sets DEMO.
 
     Raises LabError for anything else there: a misspelt flag must not open everything.
     """

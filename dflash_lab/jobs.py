@@ -77,7 +77,7 @@ class Snapshot:
 class Job:
     """One piece of work in the queue, as the work itself sees it."""
 
-    def __init__(self, work: Work, title: str, owner: str, kind: str, who: str) -> None:
+    def __init__(self, work: Work, title: str, owner: str, kind: str, who: str = "") -> None:
         self._work: Work | None = work
         self._cancel = threading.Event()
         self._lock = threading.Lock()

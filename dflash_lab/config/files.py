@@ -22,6 +22,7 @@ from typing import Any
 
 from dflash_lab.access import access
 from dflash_lab.errors import LabError
+from dflash_lab.nesting import DEEPEST, too_deep
 from dflash_lab.paths import data_dir
 
 NAME = "config.json"
@@ -76,6 +77,8 @@ def parse(data: bytes | str, name: str = "The text") -> dict[str, Any]:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:  # a JSONDecodeError says where; bad UTF-8 and huge numbers do not
         raise LabError(f"{name} is not JSON: {error}", "Correct it in an editor") from error
+    if too_deep(raw):
+        raise LabError(f"{name} nests deeper than {DEEPEST} levels", "Give a drafter's config.json")
     if not isinstance(raw, dict):
         raise LabError(f"{name} holds {type(raw).__name__}, not a JSON object", "Give a drafter's config.json")
     return raw

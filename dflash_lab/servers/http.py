@@ -8,21 +8,9 @@ import requests
 
 from dflash_lab.access import access
 from dflash_lab.errors import LabError
+from dflash_lab.servers.address import check_host, normal_url
 
 QUICK_S = 10.0
-
-
-def normal_url(url: str) -> str:
-    """`url` without a trailing slash or `/v1`, with a scheme.
-
-    Raises LabError for what cannot be a server's address.
-    """
-    url = url.strip().rstrip("/").removesuffix("/v1")
-    if "://" not in url:
-        url = f"http://{url}"
-    if not url.startswith(("http://", "https://")) or len(url.split("://")[1].split("/")[0]) == 0:
-        raise LabError(f"{url!r} is not a server's address", "Give it as http://host:port")
-    return url
 
 
 class Http:
@@ -31,6 +19,7 @@ class Http:
     def __init__(self, url: str, api_key: str | None = None) -> None:
         access().check_server()
         self.url = normal_url(url)
+        check_host(self.url)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def text(self, path: str, timeout_s: float = QUICK_S) -> str:
@@ -48,13 +37,17 @@ class Http:
     def _ask(self, verb: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> requests.Response:
         address = f"{self.url}{path}"
         try:
-            response = requests.request(verb, address, json=body, headers=self._headers, timeout=timeout_s)
+            response = requests.request(
+                verb, address, json=body, headers=self._headers, timeout=timeout_s, allow_redirects=False
+            )
         except requests.Timeout as error:
             raise LabError(
                 f"{address} did not answer within {timeout_s:g} s", "See whether the server is busy or hangs"
             ) from error
         except requests.RequestException as error:
             raise LabError(f"Nothing answers at {self.url}", "Start the server, or correct the address") from error
+        if response.is_redirect:
+            raise LabError(f"{address} redirects to another address", "Give the address that it redirects to")
         if not response.ok:
             raise refusal(response.status_code, path, response.text)
         return response

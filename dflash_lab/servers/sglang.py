@@ -79,9 +79,14 @@ class SglangServer:
         body |= {"text": ask.prompt} if isinstance(ask.prompt, str) else {"input_ids": list(ask.prompt)}
         try:
             with requests.post(
-                f"{self.url}/generate", json=body, headers=self._headers, stream=True, timeout=ask.timeout_s
+                f"{self.url}/generate",
+                json=body,
+                headers=self._headers,
+                stream=True,
+                timeout=ask.timeout_s,
+                allow_redirects=False,
             ) as response:
-                if not response.ok:
+                if not response.ok or response.is_redirect:
                     raise refusal(response.status_code, "/generate", response.text)
                 return self._read(ask, _events(response), started)
         except requests.Timeout as error:

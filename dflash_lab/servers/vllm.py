@@ -40,7 +40,12 @@ class VllmServer:
         self.url = self.http.url
         self._model = model
         # Retries would hide a server that fails, and measure it twice.
-        self._client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key or "none", max_retries=0)
+        self._client = openai.OpenAI(
+            base_url=f"{self.url}/v1",
+            api_key=api_key or "none",
+            max_retries=0,
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),
+        )
 
     @property
     def model(self) -> str:

@@ -12,15 +12,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, get_args
 
 from dflash_lab.errors import LabError
+from dflash_lab.nesting import DEEPEST, too_deep
 from dflash_lab.tokens import Segment, Wording
 from dflash_lab.trace import Summary, Trace, summarise
 
 SCHEMA_VERSION = 1
 LARGEST = 64 * 2**20
 """Bytes of JSON that are unpacked at most; a run of 4,096 tokens with its alternatives takes about 10 MB."""
-
-DEEPEST = 100
-"""Levels of nesting in a file from outside; an experiment's own has nine."""
 
 Kind = Literal["run", "sweep", "what-if", "diagnosis", "server"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -197,15 +195,6 @@ def _json(text: bytes) -> Any:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LabError(f"The experiment is not JSON: {error}", "Export it again where it came from") from error
-    level, depth = [data], 0
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            raise LabError(f"The experiment nests deeper than {DEEPEST} levels", "Export it again where it came from")
-        level = [inner for value in level for inner in _inside(value)]
+    if too_deep(data):
+        raise LabError(f"The experiment nests deeper than {DEEPEST} levels", "Export it again where it came from")
     return data
-
-
-def _inside(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [one for one in inner if isinstance(one, dict | list)]

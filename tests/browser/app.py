@@ -32,16 +32,17 @@ class Server:
 
 
 @contextmanager
-def serve(folder: Path, *options: str, **environment: str) -> Iterator[Server]:
-    """Start the app with a data folder of its own under ``folder``; stop it at the end."""
+def serve(folder: Path, *options: str, base: str = "", **environment: str) -> Iterator[Server]:
+    """Start the app with a data folder of its own under ``folder``, at path ``base``; stop it at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = Server(f"http://127.0.0.1:{port}", folder / "data", folder / "server.log")
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    server = Server(f"http://127.0.0.1:{port}{base}", folder / "data", folder / "server.log")
+    command = [sys.executable, "-m", "streamlit", "run", "serve.py", "--server.port", str(port)]
+    command += ["--server.baseUrlPath", base, "--server.headless", "true", "--server.showEmailPrompt", "false"]
     with server.log.open("w") as log:
         process = subprocess.Popen(
-            [*command, "--server.headless", "true", "--server.showEmailPrompt", "false", *options],
+            [*command, *options],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
