@@ -7,6 +7,7 @@ units; the lead of one K over another is resampled in pairs, because both ran th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dflash_lab.cost import Costs, StepCost, measured
+from dflash_lab.drafters.method import PLAIN, Method
 from dflash_lab.trace import Summary, Trace, summarise
 
 SCHEMA_VERSION = 1
@@ -119,11 +121,11 @@ class Sweep:
 
     def tok_s_interval(self, k: int) -> Interval:
         """95% bootstrap interval of ``tok_s``; None below three units."""
-        return _percentiles(self._resampled(k))
+        return percentiles(self._resampled(k))
 
     def frame(self) -> pd.DataFrame:
         """One row per K, the target alone as K = 0: tok/s and AL with intervals, counts and median milliseconds."""
-        steps = {s.k: s for s in self.steps()}
+        steps = {s.method.k: s for s in self.steps()}
         return pd.DataFrame([self._row(k, steps.get(k)) for k in (0, *self.ks)])
 
     def runs_frame(self) -> pd.DataFrame:
@@ -176,12 +178,12 @@ class Sweep:
         a, b = self._resampled(first), self._resampled(second)
         lead = None if a is None or b is None else a / b - 1
         return replace(
-            best, runner_up=second, ahead=speeds[first] / speeds[second] - 1, ahead_interval=_percentiles(lead)
+            best, runner_up=second, ahead=speeds[first] / speeds[second] - 1, ahead_interval=percentiles(lead)
         )
 
     def steps(self) -> tuple[StepCost, ...]:
         """Median milliseconds of draft, verify and rest by K."""
-        return measured(m.trace for m in self.measurements)
+        return measured((Method("dflash", m.k) if m.k else PLAIN, m.trace) for m in self.measurements)
 
     def costs(self) -> Costs:
         """The step costs with what they belong to, ready to be kept."""
@@ -207,19 +209,11 @@ class Sweep:
         return cls(**body)
 
     def _speed(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens after the first, and the seconds they took, one entry per unit."""
         by_unit = {m.unit: m.trace for m in self.at(k)}
-        traces = [by_unit[unit] for unit in self.units]
-        tokens = [sum(len(r.emitted) for r in t.rounds) for t in traces]
-        return np.array(tokens, float), np.array([t.decode_s for t in traces], float)
+        return speed([by_unit[unit] for unit in self.units])
 
     def _resampled(self, k: int) -> np.ndarray | None:
-        """Pooled tok/s of the same resamples of units for every K; None below three units."""
-        tokens, seconds = self._speed(k)
-        if len(tokens) < FEWEST_UNITS:
-            return None
-        picks = np.random.default_rng(0).integers(0, len(tokens), (RESAMPLES, len(tokens)))
-        return tokens[picks].sum(1) / seconds[picks].sum(1)
+        return resampled(*self._speed(k))
 
     def _row(self, k: int, step: StepCost | None) -> dict[str, Any]:
         summary, plain, speed = self.summary(k), self.tok_s(0), self.tok_s(k)
@@ -248,7 +242,22 @@ def label(k: int) -> str:
     return f"K = {k}" if k else "the target alone"
 
 
-def _percentiles(values: np.ndarray | None) -> Interval:
+def speed(traces: Sequence[Trace]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens after the first, and the seconds they took, one entry per trace."""
+    tokens = [sum(len(r.emitted) for r in t.rounds) for t in traces]
+    return np.array(tokens, float), np.array([t.decode_s for t in traces], float)
+
+
+def resampled(tokens: np.ndarray, seconds: np.ndarray) -> np.ndarray | None:
+    """Pooled tok/s of resamples of units, the same ones in every call of one length; None below three units."""
+    if len(tokens) < FEWEST_UNITS:
+        return None
+    picks = np.random.default_rng(0).integers(0, len(tokens), (RESAMPLES, len(tokens)))
+    return tokens[picks].sum(1) / seconds[picks].sum(1)
+
+
+def percentiles(values: np.ndarray | None) -> Interval:
+    """The middle 95% of resampled values."""
     if values is None:
         return None
     low, high = np.percentile(values, (2.5, 97.5))

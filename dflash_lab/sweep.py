@@ -13,7 +13,7 @@ from dflash_lab.errors import LabError
 from dflash_lab.measurements import Measurement, Sweep, label
 from dflash_lab.paths import data_dir, write_whole
 from dflash_lab.prompts import Prompt
-from dflash_lab.trace import Round, Trace
+from dflash_lab.trace import Trace, bare
 
 if TYPE_CHECKING:
     from dflash_lab.config.schema import DrafterConfig
@@ -86,7 +86,7 @@ def sweep(
                 trace = measure(prompt, k, max_new_tokens, f"{prompt.id}, {label(k)}")
                 if trace is None:
                     return so_far
-                one = Measurement(prompt.id, prompt.kind, k, repeat, _lean(trace))
+                one = Measurement(prompt.id, prompt.kind, k, repeat, bare(trace))
                 so_far = replace(so_far, measurements=(*so_far.measurements, one))
     if watch:
         watch(so_far, so_far.wanted, "done")
@@ -102,15 +102,6 @@ def _check(prompts: Sequence[Prompt], ks: Sequence[int], repeats: int) -> None:
         raise LabError(f"K = {ks[0]} cannot be swept", "Give numbers from 1; the target alone is always measured")
     if repeats < 1:
         raise LabError(f"repeats is {repeats}", "Give at least 1")
-
-
-def _lean(trace: Trace) -> Trace:
-    """The trace without probabilities and alternatives: a sweep keeps many and needs only counts and times."""
-    return replace(trace, rounds=tuple(map(_bare, trace.rounds)))
-
-
-def _bare(r: Round) -> Round:
-    return replace(r, draft_probs=(), target_probs=(), ranks=(), draft_alternatives=(), target_alternatives=())
 
 
 def save_sweep(found: Sweep) -> Path:

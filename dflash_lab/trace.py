@@ -338,6 +338,16 @@ def strip_times(rounds: Sequence[Round]) -> tuple[Round, ...]:
     return tuple(replace(r, draft_s=0.0, verify_s=0.0, rest_s=0.0, rewind_s=0.0) for r in rounds)
 
 
+def bare(trace: Trace) -> Trace:
+    """The trace without ranks, alternatives and, but for a tree's, probabilities: counts, ids and times remain."""
+    return replace(trace, rounds=tuple(map(_bare, trace.rounds)))
+
+
+def _bare(r: Round) -> Round:
+    drafted = r.draft_probs if r.parents else ()  # a tree is drawn by them
+    return replace(r, draft_probs=drafted, target_probs=(), ranks=(), draft_alternatives=(), target_alternatives=())
+
+
 def cells_frame(trace: Trace) -> pd.DataFrame:
     """One row per (round, position < K): ``round``, ``position``, ``cell``, ids, probabilities and rank.
 

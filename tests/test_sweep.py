@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from dflash_lab import cost
+from dflash_lab.drafters.method import Method
 from dflash_lab.errors import LabError
 from dflash_lab.measurements import Measurement, Sweep
 from dflash_lab.prompts import Prompt
@@ -178,11 +179,11 @@ def test_step_costs_are_medians_without_the_cold_first_round(tmp_path, monkeypat
     monkeypatch.setenv("DFLASH_LAB_DATA", str(tmp_path))
     cold = trace(3, (1, 1, 1, 1), 20.0)
     timed = [replace(r, draft_s=s) for r, s in zip(cold.rounds, (9.0, 0.002, 0.004, 0.5), strict=True)]
-    (step,) = cost.measured([replace(cold, rounds=tuple(timed))])
-    assert (step.k, step.rounds, step.draft_ms) == (3, 3, 4.0)
+    (step,) = cost.measured([(Method("dflash", 3), replace(cold, rounds=tuple(timed)))])
+    assert (step.method.k, step.rounds, step.draft_ms) == (3, 3, 4.0)
     assert cost.load_costs("a/b", "cpu", "float32") is None
     cost.save_costs(cost.Costs("a/b", "cpu", "float32", (step,)))
-    other = cost.StepCost(5, 9, 1.0, 2.0, 3.0, 6.0)
+    other = cost.StepCost(Method("dflash", 5), 64, 9, 1.0, 2.0, 3.0, 6.0)
     cost.save_costs(cost.Costs("a/b", "cpu", "float32", (other,)))
     kept = cost.load_costs("a/b", "cpu", "float32")
     assert kept.steps == (step, other) and kept.step(5) == other and kept.step(4) is None
