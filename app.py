@@ -26,6 +26,7 @@ try:
     with st.sidebar:
         frame.pick_pair()
         keep.baseline()
+        keep.warn_unwritable()
         frame.queue()
 except LabError as error:
     st.error(str(error), icon=":material/error:")

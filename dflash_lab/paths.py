@@ -23,6 +23,13 @@ def store_file() -> Path:
     return Path(os.environ.get("DFLASH_LAB_STORE") or data_dir() / "notebook.db").expanduser()
 
 
+def writable(folder: Path) -> bool:
+    """Whether files can be made in ``folder``, or it in its nearest parent that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
 def write_whole(path: Path, text: str) -> Path:
     """Write a text file whole or not at all, its folder made when missing; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import streamlit as st
 
 from dflash_lab.access import access
 from dflash_lab.errors import LabError
+from dflash_lab.paths import data_dir, writable
 from dflash_lab.store import Experiment, Store
 
 PAGE = "pages/lab/notebook.py"
@@ -62,6 +63,14 @@ def attempt(change: Callable[[], object]) -> None:
         change()
     except LabError as error:
         st.session_state["notebook_refused"] = str(error)
+
+
+def warn_unwritable() -> None:
+    """In the sidebar: that nothing can be kept here, and what to do."""
+    folder = data_dir()
+    if not access().read_only and not writable(folder):
+        st.warning("Results stay only while this app runs: its data folder cannot be written.", icon=":material/save:")
+        st.text(f"{folder}\nMake it writable, or start the app with DFLASH_LAB_DATA set to another folder.")
 
 
 def refusal() -> None:
