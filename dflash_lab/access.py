@@ -41,7 +41,8 @@ class Access:
         letters = len(getattr(task, "prompt", ""))
         if letters > self.longest_prompt:
             raise LabError(f"The prompt has {letters} characters", f"Keep it under {self.longest_prompt:,}")
-        runs = len(getattr(task, "prompts", ())) * (len(getattr(task, "ks", ())) + 1) * getattr(task, "repeats", 1)
+        ways = getattr(task, "ks", ()) or getattr(task, "methods", ())
+        runs = len(getattr(task, "prompts", ())) * (len(ways) + 1) * getattr(task, "repeats", 1)
         if runs > self.most_runs:
             raise LabError(f"{runs} runs are too many here", f"Ask for at most {self.most_runs}")
         seconds = getattr(task, "budget_s", 0.0)

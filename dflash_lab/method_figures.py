@@ -7,11 +7,21 @@ from collections.abc import Mapping
 import pandas as pd
 import plotly.graph_objects as go
 
+from dflash_lab.drafters.method import NAMES, Method
 from dflash_lab.palette import GREY, PURPLE, SERIES
 from dflash_lab.plots import LEGEND, MARGIN, errors
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
 PATTERNS = ("", "/", ".", "x", "-", "+")
+
+
+def series(method: Method) -> str:
+    """The line that a method belongs to: all but its K or budget."""
+    depth, config = (
+        f", depth {method.depth}" if method.depth else "",
+        f", {method.config} config" if method.config else "",
+    )
+    return NAMES[method.kind] + depth + config
 
 
 def against_drafted(frame: pd.DataFrame, value: str, title: str, baseline: float | None = None) -> go.Figure:

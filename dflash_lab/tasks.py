@@ -77,7 +77,7 @@ class RunTask:
             watch=_Streaming(job, pair, self.max_new_tokens),
         )
         run = replace(run, id=job.id)
-        _kept(save_run, run)
+        kept(save_run, run)
         remember(from_run(self, run, pair))
         return run
 
@@ -137,7 +137,7 @@ class SweepTask:
             return job.report(done, so_far.wanted, f"{done} of {so_far.wanted} runs: {doing}", latest[0])
 
         def keep(found: Sweep) -> None:
-            _kept(save_sweep, found)
+            kept(save_sweep, found)
             remember(from_sweep(self, found, pair))
 
         try:
@@ -145,10 +145,10 @@ class SweepTask:
             return replace(found, id=job.id)
         finally:
             if latest and latest[0].measurements:
-                _kept(save_costs, latest[0].costs())
+                kept(save_costs, latest[0].costs())
 
 
-def _kept(save: Callable[[Found], object], found: Found) -> None:
+def kept(save: Callable[[Found], object], found: Found) -> None:
     """Write what was found, unless this is a demonstration. A folder that cannot be written costs no result."""
     if access().read_only:
         return

@@ -39,6 +39,18 @@ def test_trees_are_drafted_by_depth_and_budget(capsys):
     assert result["k"] == 12 and len(result["per_position"]) <= 4
 
 
+def test_methods_end_with_a_table_and_one_line_of_json(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("DFLASH_LAB_DATA", str(tmp_path / "data"))
+    prompts, table = tmp_path / "prompts.jsonl", tmp_path / "table.md"
+    prompts.write_text(Path("tests/data/prompts.jsonl").read_text().splitlines()[0] + "\n")
+    code = main(["methods", "--method", "dflash", "--k", "1", "--prompts", str(prompts), "--max-new-tokens", "8",
+                 "--dtype", "float32", "--markdown", str(table), "--json"])  # fmt: skip
+    result = last_line(capsys)
+    assert code == 0 and [row["label"] for row in result["rows"]] == ["Target alone", "DFlash, K = 1"]
+    assert all(row["lossless"] and row["tok_s"] > 0 and row["predicted_tok_s"] > 0 for row in result["rows"])
+    assert table.read_text().startswith("| | Right, K = 1 | Best K (1) |")
+
+
 def test_run_pools_a_set_of_prompts(capsys):
     code = main(["run", "--prompts", "tests/data/prompts.jsonl", "--k", "2", "--max-new-tokens", "8", "--no-baseline",
                  "--json"])  # fmt: skip

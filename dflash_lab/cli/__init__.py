@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from dflash_lab import __version__
-from dflash_lab.cli import config, diagnose, notebook, run, servers, sweep
+from dflash_lab.cli import config, diagnose, methods, notebook, run, servers, sweep
 from dflash_lab.errors import LabError
 
-GROUPS = (run, sweep, config, diagnose, notebook, servers)
+GROUPS = (run, sweep, methods, config, diagnose, notebook, servers)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dflash_lab.config_tasks import JudgeTask, PromptSet
 from dflash_lab.diagnose.task import DiagnoseTask
+from dflash_lab.drafters.method import Method
 from dflash_lab.errors import LabError
 from dflash_lab.jobs import Work
+from dflash_lab.method_tasks import MethodsTask
 from dflash_lab.prompts import Prompt
 from dflash_lab.store.experiment import Experiment
 from dflash_lab.tasks import RunTask, SweepTask
@@ -26,6 +29,12 @@ def task_of(experiment: Experiment, k: int | None = None) -> Work:
             chosen = asked.pop("prompt_set")
             prompts = tuple(Prompt(**p) for p in chosen.pop("prompts"))
             return JudgeTask(**asked | {"prompt_set": PromptSet(prompts, **chosen)} | ({} if k is None else {"k": k}))
+        if experiment.kind == "methods":
+            asked["prompts"] = tuple(Prompt(**p) for p in asked["prompts"])
+            methods = [Method(**m) for m in asked["methods"]]
+            if k is not None:
+                methods = [replace(m, k=k) for m in methods]
+            return MethodsTask(**asked | {"methods": tuple(dict.fromkeys(methods))})
         if experiment.kind == "diagnosis":
             asked["raw"] = experiment.settings["raw"]
             return DiagnoseTask(**asked | ({} if k is None else {"k": k}))

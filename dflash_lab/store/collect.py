@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,13 @@ from dflash_lab.published import known_config
 from dflash_lab.store.database import Store
 from dflash_lab.store.experiment import Experiment, Kind, Series
 from dflash_lab.store.provenance import pair_facts, provenance
+from dflash_lab.story_table import markdown, story_columns
 
 if TYPE_CHECKING:
+    from dflash_lab.config.schema import DrafterConfig
     from dflash_lab.config_tasks import Judged
     from dflash_lab.diagnose.report import Diagnosis
+    from dflash_lab.methods import Comparison
     from dflash_lab.pairs import Pair
     from dflash_lab.runs import Run
 
@@ -108,6 +112,36 @@ def from_judged(task: Any, judged: Judged, pair: Pair, job_id: str) -> Experimen
         task,
         first,
         series=series,
+    )
+
+
+def from_comparison(task: Any, found: Comparison, pair: Pair, configs: Mapping[str, DrafterConfig]) -> Experiment:
+    """Methods side by side: a series for every method that ran, the target alone first, and the story's table."""
+    ran = [m for m in found.methods if found.of(m)]
+    series = tuple(
+        Series(
+            m.label,
+            m.k,
+            tuple(r.prompt for r in found.of(m)),
+            tuple(r.trace for r in found.of(m)),
+            config=configs[m.config].to_json() if m.config else None,
+        )
+        for m in ran
+    )
+    speeds = [series_.tokens_per_second or 0.0 for series_ in series]
+    main = speeds.index(max(speeds)) if speeds else 0
+    headline = f"Fastest: {ran[main].label}, {speeds[main]:.1f} tok/s" if speeds else "Nothing ran"
+    return _made(
+        found.id,
+        "methods",
+        f"{len(found.methods)} methods on {len(found.prompts)} prompts",
+        headline,
+        pair,
+        task,
+        pair.raw_config,
+        series=series,
+        main=main,
+        extra={"markdown": markdown(found, story_columns(found))},
     )
 
 

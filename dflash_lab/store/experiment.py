@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 LARGEST = 64 * 2**20
 """Bytes of JSON that are unpacked at most; a run of 4,096 tokens with its alternatives takes about 10 MB."""
 
-Kind = Literal["run", "sweep", "what-if", "diagnosis", "server"]
+Kind = Literal["run", "sweep", "what-if", "diagnosis", "server", "methods"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

@@ -28,6 +28,7 @@ ICONS = {
     "what-if": ":material/tune:",
     "diagnosis": ":material/troubleshoot:",
     "server": ":material/dns:",
+    "methods": ":material/compare_arrows:",
 }
 PLOT = {"displayModeBar": False}
 LONGEST = 20_000

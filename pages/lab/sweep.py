@@ -9,7 +9,7 @@ from dflash_lab.prompts import Prompt, load_prompts
 from dflash_lab.published import most_drafted
 from dflash_lab.sweep import load_sweep
 from dflash_lab.tasks import SweepTask
-from pages.lab import frame, keep, sweep_cards, sweep_tree
+from pages.lab import frame, keep, sweep_cards, sweep_methods, sweep_tree
 
 PAGE = "sweep"
 DEFAULT_KS = (1, 3, 5, 7)
@@ -100,7 +100,7 @@ def values_of_k() -> None:
     frame.pick_recent(PAGE, sweep_cards.title)
 
 
-VIEWS = {"Values of K": values_of_k, "Tree of a round": sweep_tree.show}
+VIEWS = {"Values of K": values_of_k, "Methods": sweep_methods.show, "Tree of a round": sweep_tree.show}
 
 st.title("Sweep")
 st.segmented_control(

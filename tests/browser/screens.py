@@ -43,6 +43,13 @@ def sweep(page: Page) -> None:
     settled(page)
 
 
+def tree(page: Page) -> None:
+    """The round that accepted most."""
+    page.get_by_role("button", name="Draft trees").click()
+    page.get_by_test_id("stMetric").first.wait_for(timeout=WAIT_MS)
+    settled(page)
+
+
 def diagnose(page: Page) -> None:
     """A finished diagnosis of the guessed config."""
     page.get_by_test_id("stMain").get_by_role("button", name=re.compile("Diagnose$")).click()
@@ -55,6 +62,7 @@ PAGES: dict[str, tuple[str, Callable[[Page], None]]] = {
     "config": ("/config?file=config.guessed.json", config),
     "diagnose": ("/diagnose?diagnose_file=config.guessed.json&budget=300", diagnose),
     "sweep": ("/sweep?kinds=code&kinds=maths&per_kind=1&ks=1&ks=3&ks=5&ks=7&sweep_tokens=48", sweep),
+    "sweep-tree": ("/sweep?view=Tree+of+a+round&tree_tokens=32", tree),
 }
 
 
