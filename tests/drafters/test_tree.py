@@ -253,3 +253,12 @@ def test_grow_takes_the_temperature_into_the_products():
     cold, _ = grow(logits, 2, temperature=0.05)
     warm, _ = grow(logits, 2, temperature=5.0)
     assert cold.tolist() == [0, 0] and warm.tolist() == [0, 1]
+
+
+@pytest.mark.slow
+def test_float32_text_of_the_demo_pair_is_the_targets_at_small_and_large_budgets(demo_pair):
+    from bench.methods import equality
+    from dflash_lab.prompts import load_prompts
+
+    found = equality(demo_pair, list(load_prompts())[::4], 48, (1, 16, 64))
+    assert found["lossless"] and found["texts_compared"] == 9 and found["near_ties"] <= 1
