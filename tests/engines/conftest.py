@@ -45,12 +45,27 @@ def prompts() -> list[str]:
 
 @contextmanager
 def served(
-    pair: Pair, environment: VllmEnvironment, folder: Path, k: int, config: dict[str, Any] | None = None
+    pair: Pair,
+    environment: VllmEnvironment,
+    folder: Path,
+    k: int,
+    config: dict[str, Any] | None = None,
+    exact: bool = True,
 ) -> Iterator[ManagedServer]:
-    """The pair on a vLLM of its own, with another config for the drafter when one is given."""
+    """The pair on a vLLM of its own in the pair's dtype, with another config for the drafter when one is given.
+
+    `exact` False turns prefix caching on.
+    """
     speculation = Speculation("dflash", k, str(pair.drafter_dir)) if k else Speculation("none")
     launch = Launch(
-        str(pair.target_dir), speculation, config, dtype="float32", max_model_len=512, max_num_seqs=2, eager=True
+        str(pair.target_dir),
+        speculation,
+        config,
+        dtype=pair.spec.dtype,
+        max_model_len=512,
+        max_num_seqs=2,
+        exact=exact,
+        eager=True,
     )
     with ManagedServer(launch, environment, folder) as server:
         yield server.wait_ready()

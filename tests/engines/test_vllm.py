@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ import requests
 
 from dflash_lab.config.readers import TargetFacts, reading
 from dflash_lab.errors import LabError
+from dflash_lab.paired import compare
+from dflash_lab.paths import SAMPLES
+from dflash_lab.replay import Replay
 from dflash_lab.servers.answer import Ask
 from dflash_lab.servers.bend import Reading, VariantStack
 from dflash_lab.servers.compare import Evidence
@@ -25,7 +29,11 @@ from dflash_lab.servers.variants import engine_reading
 from dflash_lab.servers.vllm import VllmServer
 from dflash_lab.trace import summarise
 from dflash_lab.whatif import record_prompts
+from tests.config import published
 from tests.engines.conftest import TOKENS, ask_all, served
+
+SPECULATORS = "Qwen3.6-35B-A3B-speculator.dflash"
+"""vLLM flattens this dialect elsewhere, while it makes its model config."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,13 @@ def expected_of(pair, cpu: bool, config=None) -> VariantStack:
     return VariantStack(pair.weights, engine_reading(config or pair.config, "vLLM", pair.target, cpu), pair.target)
 
 
+def two_sweeps_at_once(server, pair, prompts, alone) -> None:
+    """Two loads on one server finish, and write what they write alone."""
+    with ThreadPoolExecutor(2) as pool:
+        for load in pool.map(lambda _: ask_all(server, pair, prompts), range(2)):
+            assert [a.token_ids for a in load.answers] == [a.token_ids for a in alone.answers]
+
+
 @pytest.mark.parametrize("k", [5, 3, 7])
 def test_its_rounds_are_replays_under_its_own_reading_and_flagged_under_the_references(
     demo_pair, environment, prompts, recordings, tmp_path, k, record_property
@@ -51,6 +66,8 @@ def test_its_rounds_are_replays_under_its_own_reading_and_flagged_under_the_refe
         client = VllmServer(server.url)
         facts = client.facts()
         load = ask_all(server, demo_pair, prompts)
+        if k == 5:
+            two_sweeps_at_once(server, demo_pair, prompts, load)
     assert facts.version.startswith(environment.version.split("+")[0][:4]) and facts.speculates
     found = evidence(load, k, recordings)
     own, reference = found.compare(expected_of(demo_pair, cpu=True)), found.compare(expected_of(demo_pair, cpu=False))
@@ -76,6 +93,45 @@ def test_its_rounds_are_replays_under_its_own_reading_and_flagged_under_the_refe
     assert ranking.best.names == ("layer 0's k_norm",), ranking.sentence()
     assert ranking.best.share >= 0.99
     assert any(f.field == "k_norm" for f in known_problems(facts.version, demo_pair.raw_config, environment.cpu))
+
+
+def test_a_cached_prefix_changes_no_token(demo_pair, environment, prompts, recordings, tmp_path, record_property):
+    """A probe of its own: the second time, every prompt's start comes from the cache, for the drafter as well."""
+    with served(demo_pair, environment, tmp_path, 5, exact=False) as server:
+        first, second = ask_all(server, demo_pair, prompts), ask_all(server, demo_pair, prompts)
+    assert [a.token_ids for a in first.answers] == [a.token_ids for a in second.answers]
+    for name, load in (("cold", first), ("cached", second)):
+        found = evidence(load, 5, recordings).compare(expected_of(demo_pair, cpu=True))
+        record_property(f"prefix caching, {name}: rounds, equal under its reading", (found.rounds, found.equal_share))
+        assert found.rounds > 100
+
+
+def test_in_bfloat16_the_acceptance_length_is_replays_within_its_interval(
+    demo_pair_bf16, environment, prompts, tmp_path, record_property
+):
+    with served(demo_pair_bf16, environment, tmp_path, 5) as server:
+        observed = ask_all(server, demo_pair_bf16, prompts).traces(5, "vLLM")
+    replayed = Replay(record_prompts(demo_pair_bf16, prompts, TOKENS)).run(expected_of(demo_pair_bf16, cpu=True), 5)
+    paired = compare(replayed, observed)
+    record_property(
+        "bfloat16: AL replayed, observed, interval of the difference", (paired.a, paired.b, paired.low, paired.high)
+    )
+    assert paired.low <= 0 <= paired.high
+
+
+def test_the_vllm_column_is_what_its_own_code_resolves(demo_pair, environment):
+    folders = [demo_pair.drafter_dir, *(SAMPLES / "drafters" / name for name in published.NAMES if name != SPECULATORS)]
+    script = Path(__file__).with_name("resolved.py")
+    output = subprocess.run(
+        [environment.python, script, *folders], capture_output=True, text=True, check=True, timeout=600
+    ).stdout
+    for folder, theirs in zip(folders, json.loads(output.splitlines()[-1]), strict=True):
+        ours = reading(json.loads((folder / "config.json").read_text()), "vLLM", TargetFacts(64))
+        layers = [ours.attention(i) for i in range(ours.num_hidden_layers)]
+        assert list(ours.taps) == theirs["taps"], folder
+        assert ours.mask_token_id == theirs["mask_token_id"], folder
+        assert [[layer.causal, layer.window] for layer in layers] == theirs["layers"], folder
+        assert ours.rope_parameters["rope_theta"] == theirs["theta"], folder
 
 
 def shifted(raw):
