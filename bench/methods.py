@@ -12,7 +12,7 @@ One process; in the speed part runs of all methods alternate, each behind a pass
 | prediction_error | median over methods of abs(predicted / measured tok/s - 1), each the median over its runs |
 | speedup | tok/s over the target alone's, the pair's own dtype, all tokens over all seconds |
 
-The whole takes half an hour on two idle cores, ``--quick`` some minutes: fewer prompts, tokens and budgets.
+``--quick`` takes fewer prompts, tokens and budgets.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ class Access:
                 "This is a demonstration: nothing is saved or started here", "Run the lab on your own machine"
             )
 
-    def check_file(self, path: Path, *folders: Path) -> None:
-        """Raises LabError in a demonstration for a file that is, links followed, in none of ``folders``."""
+    def check_file(self, path: Path, *folders: Path | None) -> None:
+        """Raises LabError in a demonstration for a file that is, links followed, in none of ``folders`` there are."""
         real = path.expanduser().resolve()
-        if self.read_only and not any(real.is_relative_to(folder.resolve()) for folder in folders):
+        if self.read_only and not any(real.is_relative_to(folder.resolve()) for folder in folders if folder):
             raise LabError("A demonstration opens its own files only", "Pick one that the list shows")
 
     def check_server(self) -> None:

@@ -7,7 +7,7 @@ spread is the interquartile range, which one slow round does not move either.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dflash_lab.pairs import Pair
 
 CONTEXTS = (64, 256, 1024)
-PASSES = 3
 ROUNDS = 8
 """Rounds timed in one pass, a first and cold one apart."""
 
@@ -143,10 +142,6 @@ def _step(method: Method, rounds: Sequence[Round]) -> StepCost:
     return StepCost(method, context, len(rounds), draft, verify, rest, whole, spreads)
 
 
-Watch = Callable[[int, int, str], bool]
-"""(passes done, passes in all, what is timed) -> go on?"""
-
-
 class Timer:
     """Times rounds of several methods at several contexts, a few at a time, so that other work can go between.
 
@@ -179,32 +174,6 @@ class Timer:
     def steps(self) -> tuple[StepCost, ...]:
         """What was timed so far."""
         return ordered(_step(method, rounds) for (method, _), rounds in self._rounds.items() if rounds)
-
-
-def measure_costs(
-    pair: Pair,
-    drafters: Mapping[Method, Drafter | None],
-    contexts: Sequence[int] = CONTEXTS,
-    watch: Watch | None = None,
-) -> Costs:
-    """Time every method at every context, ``PASSES`` times, in rotating order; those so far when stopped."""
-    timer, methods = Timer(pair, drafters, contexts), list(drafters)
-    wanted = PASSES * len(methods) * len(contexts)
-    done = 0
-    for n in range(PASSES):
-        for context in contexts:
-            turn = n % len(methods)
-            for method in methods[turn:] + methods[:turn]:
-                if watch and not watch(done, wanted, f"{method.label} behind {context} tokens"):
-                    return costs_of(pair, timer.steps())
-                timer.time(method, context)
-                done += 1
-    return costs_of(pair, timer.steps())
-
-
-def costs_of(pair: Pair, steps: tuple[StepCost, ...]) -> Costs:
-    """The steps with what they belong to."""
-    return Costs(pair.spec.name, str(pair.device), str(pair.dtype).removeprefix("torch."), steps)
 
 
 def save_costs(costs: Costs) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 from dflash_lab.cost import Costs
 from dflash_lab.drafters.method import PLAIN, Method
 from dflash_lab.errors import LabError
-from dflash_lab.measurements import FEWEST_UNITS, RESAMPLES, Interval, percentiles
+from dflash_lab.measurements import RESAMPLES, Interval, percentiles, resampled
 from dflash_lab.trace import Summary, Trace, summarise
 
 
@@ -55,15 +55,13 @@ class Prediction:
         return tok_s * self.round_ms / 1e3
 
     def _resampled(self) -> np.ndarray | None:
-        n = len(self.tokens)
-        if n < FEWEST_UNITS:
-            return None
         # The same prompts for every method; costs of two methods err independently.
-        picks = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
+        rates = resampled(np.array(self.tokens, float), np.array(self.seconds))
+        if rates is None:
+            return None
         seed = [ord(letter) for letter in self.method.kind] + [self.method.k, self.method.depth]
         drift = np.exp(np.random.default_rng(seed).normal(0, self.error, RESAMPLES))
-        tokens, seconds = np.array(self.tokens, float)[picks], np.array(self.seconds)[picks]
-        return tokens.sum(1) / seconds.sum(1) / drift
+        return rates / drift
 
 
 def predict(method: Method, traces: Sequence[Trace], costs: Costs) -> Prediction:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from dflash_lab.drafters.method import NAMES, Method
 from dflash_lab.palette import GREY, PURPLE, SERIES
-from dflash_lab.plots import LEGEND, MARGIN, errors
+from dflash_lab.plots import LEGEND, MARGIN, draw_baseline, errors
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
 PATTERNS = ("", "/", ".", "x", "-", "+")
@@ -56,13 +56,7 @@ def against_drafted(frame: pd.DataFrame, value: str, title: str, baseline: float
                 legendgroup=str(name),
                 hovertemplate=f"{name}, %{{x}} drafted: %{{y:.2f}} {title} predicted<extra></extra>",
             )
-    if baseline is not None:
-        figure.add_hline(
-            y=baseline,
-            line={"color": GREY, "dash": "dash", "width": 2},
-            annotation={"text": f"target alone {baseline:.1f}", "showarrow": False},
-            annotation_position="bottom right",
-        )
+    draw_baseline(figure, baseline)
     ticks = sorted(set(frame["k"]))
     figure.update_layout(height=360, margin=MARGIN | {"t": 80}, legend=LEGEND)
     figure.update_xaxes(title="drafted tokens a round (K, or the tree's budget)", type="log")

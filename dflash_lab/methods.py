@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from dflash_lab.cost import CONTEXTS, Costs, StepCost, Timer, costs_of
+from dflash_lab.cost import CONTEXTS, Costs, StepCost, Timer
 from dflash_lab.drafters.method import PLAIN, Method, Missing, make_drafters
 from dflash_lab.errors import LabError
 from dflash_lab.forecast import Prediction, predict
@@ -284,7 +284,7 @@ def compare_methods(
             if not go_on(f"timing {method.label} behind {context} tokens"):
                 return so_far
             timer.time(method, context)
-    so_far = _predicted(so_far, timer, replayed, pair)
+    so_far = _predicted(so_far, timer, replayed)
     turns = [(i, repeat) for repeat in range(repeats) for i in range(len(prompts))]
     for n, (i, repeat) in enumerate(turns):
         prompt = prompts[i]
@@ -301,7 +301,7 @@ def compare_methods(
             trace = bare(generation.trace(**_about(so_far, method)))
             one = MethodRun(method, prompt.id, prompt.kind, repeat, trace, verdict.verdict, difference)
             so_far = replace(so_far, runs=(*so_far.runs, one))
-        so_far = _predicted(so_far, timer, replayed, pair)
+        so_far = _predicted(so_far, timer, replayed)
     if watch:
         watch(so_far, so_far.wanted, "done")
     return so_far
@@ -316,10 +316,10 @@ def _about(found: Comparison, method: Method) -> dict[str, str]:
     return {"pair": found.pair, "method": method.label, "device": found.device, "dtype": found.dtype}
 
 
-def _predicted(found: Comparison, timer: Timer, replayed: Mapping[Method, list[Trace]], pair: Pair) -> Comparison:
-    costs = costs_of(pair, timer.steps())
-    predictions = tuple(predict(method, traces, costs) for method, traces in replayed.items())
-    return replace(found, steps=costs.steps, predictions=predictions)
+def _predicted(found: Comparison, timer: Timer, replayed: Mapping[Method, list[Trace]]) -> Comparison:
+    timed = replace(found, steps=timer.steps())
+    predictions = tuple(predict(method, traces, timed.costs) for method, traces in replayed.items())
+    return replace(timed, predictions=predictions)
 
 
 def save_comparison(found: Comparison) -> Path:

@@ -98,16 +98,16 @@ def _cell_hover(r: Round, n: int, i: int, wording: Wording) -> str:
     cell = r.cell(i)
     lines = [f"round {n + 1}, position {i}: <b>{cell}</b>"]
     if cell != "not drafted":
-        choice = escaped_name(wording, r.choices[i]) if i < len(r.choices) else "?"
-        lines.append(f"drafted “{escaped_name(wording, r.drafted[i])}”, target “{choice}”")
+        choice = escaped(wording.name(r.choices[i])) if i < len(r.choices) else "?"
+        lines.append(f"drafted “{escaped(wording.name(r.drafted[i]))}”, target “{choice}”")
         if i < len(r.draft_probs):
             lines.append(f"drafter {r.draft_probs[i]:.1%}, target {r.target_probs[i]:.1%}")
     return "<br>".join(lines)
 
 
-def escaped_name(wording: Wording, token: int) -> str:
+def escaped(name: str) -> str:
     """A token's name inside Plotly's own little HTML, where ``<b>`` or an entity would be acted on."""
-    return escape(visible(wording.name(token)), quote=False)
+    return escape(visible(name), quote=False)
 
 
 def per_position(summary: Summary) -> go.Figure:
@@ -234,6 +234,15 @@ def against_k(
             text=drafted["prompt"],
             hovertemplate=f"%{{text}}, K = %{{x}}: %{{y:.2f}} {title}<extra></extra>",
         )
+    draw_baseline(figure, baseline)
+    figure.update_layout(height=330, margin=MARGIN, showlegend=False)
+    figure.update_xaxes(title="drafted tokens a round (K)", tickvals=list(frame["k"]))
+    figure.update_yaxes(title=title, rangemode="tozero")
+    return figure
+
+
+def draw_baseline(figure: go.Figure, baseline: float | None) -> None:
+    """The target alone as a dashed line; nothing where it was not measured."""
     if baseline is not None:
         figure.add_hline(
             y=baseline,
@@ -241,10 +250,6 @@ def against_k(
             annotation={"text": f"target alone {baseline:.1f}", "showarrow": False},
             annotation_position="bottom right",
         )
-    figure.update_layout(height=330, margin=MARGIN, showlegend=False)
-    figure.update_xaxes(title="drafted tokens a round (K)", tickvals=list(frame["k"]))
-    figure.update_yaxes(title=title, rangemode="tozero")
-    return figure
 
 
 def step_costs(frame: pd.DataFrame) -> go.Figure:

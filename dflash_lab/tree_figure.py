@@ -8,7 +8,7 @@ from math import prod, sqrt
 import plotly.graph_objects as go
 
 from dflash_lab.palette import BLUE, GREEN, GREY
-from dflash_lab.plots import LEGEND, MARGIN, escaped_name
+from dflash_lab.plots import LEGEND, MARGIN, escaped
 from dflash_lab.tokens import Wording
 from dflash_lab.trace import Round
 
@@ -150,11 +150,11 @@ def _short(wording: Wording, token: int) -> str:
     """A token's name, cut to fit beside its node."""
     name = wording.name(token)
     cut = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-    return escaped_name(Wording(names={token: cut}), token)
+    return escaped(cut)
 
 
 def _hover(r: Round, node: Node, wording: Wording) -> str:
-    name, became = escaped_name(wording, r.drafted[node.entry]), "accepted" if node.accepted else "not accepted"
+    name, became = escaped(wording.name(r.drafted[node.entry])), "accepted" if node.accepted else "not accepted"
     lines = [f"“{name}”, number {node.entry + 1} of the tree: <b>{became}</b>"]
     if node.prefix_prob is not None:
         lines.append(f"drafter: prefix {node.prefix_prob:.2%}, this token {r.draft_probs[node.entry]:.1%}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,18 @@ def test_every_page_can_be_a_fresh_servers_first_request():
     pages = set(re.findall(r'st\.Page\("pages/lab/(\w+)\.py"(?!.*default=True)', (ROOT / "app.py").read_text()))
     stubs = {path.stem for path in (ROOT / "pages").glob("*.py")}
     assert pages == stubs, "each page but the first needs its file in pages/, or its link says: page not found"
+
+
+@pytest.mark.parametrize("page", ["run", "sweep", "config", "notebook"])
+def test_a_page_shows_before_torch_is_imported(page):
+    code = (
+        "import contextlib, importlib, sys\n"
+        "with contextlib.suppress(KeyError):  # drawn outside a session, it has no widgets to read\n"
+        "    importlib.import_module(f'pages.lab.{sys.argv[1]}')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, page], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
 
 
 def test_the_library_example_of_the_readme_runs(demo_target_dir, capsys):

@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from dflash_lab.cli.options import load_pair, note
+from dflash_lab.cli.options import add_measured, load_pair, measured_prompts, note
 from dflash_lab.cli.sweep import ks
 from dflash_lab.drafters.method import Kind, Method
-from dflash_lab.errors import LabError
 
 if TYPE_CHECKING:
     from dflash_lab.methods import Comparison
@@ -27,10 +26,7 @@ def register(commands: Any) -> None:
     command.add_argument("--k", type=ks, default=(1, 3, 5), metavar="LIST", help="for chains, for instance 1-5,15")
     command.add_argument("--budget", type=ks, default=(8, 16), metavar="LIST", help="nodes of a tree")
     command.add_argument("--tree-depth", type=int, default=7, metavar="D", help="positions of a tree")
-    command.add_argument("--prompts", type=Path, metavar="FILE", help="a JSON-lines set (default: the lab's own)")
-    command.add_argument("--kind", action="append", metavar="KIND", help="only this kind of prompt (repeatable)")
-    command.add_argument("--repeats", type=int, default=1)
-    command.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
+    add_measured(command)
     command.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     command.add_argument("--json", action="store_true", help="end with one line of JSON")
     command.add_argument("--pair", default="smollm2-demo", metavar="NAME", help="pair to load (see `pairs`)")
@@ -43,12 +39,9 @@ def handle(args: argparse.Namespace) -> int:
     from dflash_lab.method_tasks import named_configs
     from dflash_lab.methods import compare_methods, save_comparison
     from dflash_lab.paths import write_whole
-    from dflash_lab.prompts import load_prompts
     from dflash_lab.story_table import markdown, story_columns, story_methods
 
-    prompts = [p for p in load_prompts(args.prompts) if not args.kind or p.kind in args.kind]
-    if not prompts:
-        raise LabError(f"No prompt is of kind {', '.join(args.kind or [])}", "Leave --kind out to see them all")
+    prompts = measured_prompts(args)
     pair = load_pair(args)
     methods = story_methods(pair.config.max_drafted) if args.story else _methods(args)
     last = -1

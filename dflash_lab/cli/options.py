@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dflash_lab.config.schema import DrafterConfig
     from dflash_lab.decode.sampling import Sampling
     from dflash_lab.pairs import Pair
+    from dflash_lab.prompts import Prompt
 
 
 def add_pair(command: argparse.ArgumentParser) -> None:
@@ -21,6 +22,24 @@ def add_pair(command: argparse.ArgumentParser) -> None:
     command.add_argument("--pair", default="smollm2-demo", metavar="NAME", help="pair to load (see `pairs`)")
     command.add_argument("--config", type=Path, metavar="FILE", help="use this drafter config instead of the pair's")
     command.add_argument("--dtype", choices=("float32", "bfloat16", "float16", "float64"), help="override the pair's")
+
+
+def add_measured(command: argparse.ArgumentParser) -> None:
+    """What is measured how often: prompts, kinds, repeats, tokens."""
+    command.add_argument("--prompts", type=Path, metavar="FILE", help="a JSON-lines set (default: the lab's own)")
+    command.add_argument("--kind", action="append", metavar="KIND", help="only this kind of prompt (repeatable)")
+    command.add_argument("--repeats", type=int, default=1)
+    command.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
+
+
+def measured_prompts(args: argparse.Namespace) -> list[Prompt]:
+    """The prompts of ``--prompts`` and ``--kind``. Raises LabError when none is left."""
+    from dflash_lab.prompts import load_prompts
+
+    prompts = [p for p in load_prompts(args.prompts) if not args.kind or p.kind in args.kind]
+    if not prompts:
+        raise LabError(f"No prompt is of kind {', '.join(args.kind or [])}", "Leave --kind out to see them all")
+    return prompts
 
 
 def add_sampling(command: argparse.ArgumentParser) -> None:

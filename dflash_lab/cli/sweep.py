@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_lab.cli.options import add_pair, drafter_config, load_pair, note
-from dflash_lab.errors import LabError
+from dflash_lab.cli.options import add_measured, add_pair, drafter_config, load_pair, measured_prompts, note
 
 if TYPE_CHECKING:
     from dflash_lab.measurements import Sweep
@@ -18,10 +16,7 @@ def register(commands: Any) -> None:
     """Add ``sweep``."""
     command = commands.add_parser("sweep", help="measure tok/s and acceptance against drafted tokens")
     command.add_argument("--k", type=ks, default=(1, 2, 3, 5, 7), metavar="LIST", help="for instance 1-5,7,15")
-    command.add_argument("--prompts", type=Path, metavar="FILE", help="a JSON-lines set (default: the lab's own)")
-    command.add_argument("--kind", action="append", metavar="KIND", help="only this kind of prompt (repeatable)")
-    command.add_argument("--repeats", type=int, default=1)
-    command.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
+    add_measured(command)
     command.add_argument("--json", action="store_true", help="end with one line of JSON")
     add_pair(command)
     command.set_defaults(handler=handle)
@@ -38,12 +33,9 @@ def ks(text: str) -> tuple[int, ...]:
 
 def handle(args: argparse.Namespace) -> int:
     """Sweep, print a table and the best K."""
-    from dflash_lab.prompts import load_prompts
     from dflash_lab.sweep import save_sweep, sweep
 
-    prompts = [p for p in load_prompts(args.prompts) if not args.kind or p.kind in args.kind]
-    if not prompts:
-        raise LabError(f"No prompt is of kind {', '.join(args.kind or [])}", "Leave --kind out to see them all")
+    prompts = measured_prompts(args)
     config = drafter_config(args)
     pair = load_pair(args)
     last = -1

@@ -53,6 +53,8 @@ class Method:
 
 
 PLAIN = Method("plain")
+LARGEST_BUDGET = 512
+"""Nodes of a tree that are drafted at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def make_drafter(pair: Pair, method: Method, configs: Mapping[str, DrafterConfig
     Raises LabError where the pair has no such drafter or the target cannot verify it.
     """
     from dflash_lab.drafters.lookup import LookupDrafter
-    from dflash_lab.drafters.tree import LARGEST_BUDGET, TreeDrafter
+    from dflash_lab.drafters.tree import TreeDrafter
 
     config = (configs or {})[method.config] if method.config else None
     match method.kind:

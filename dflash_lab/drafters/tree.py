@@ -15,10 +15,9 @@ import torch
 
 from dflash_lab.decode.sampling import Sampler
 from dflash_lab.drafters.dflash import DFlashDrafter
+from dflash_lab.drafters.method import LARGEST_BUDGET
 from dflash_lab.drafters.protocol import Draft, Tree
 from dflash_lab.errors import LabError
-
-LARGEST_BUDGET = 512
 
 
 def best_first(log_probs: Sequence[Sequence[float]], budget: int) -> tuple[list[int], list[int]]:

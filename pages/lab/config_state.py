@@ -86,9 +86,8 @@ class Bench:
 
     def open(self, path: Path | str) -> None:
         """Open another file; the present one stays open when that cannot be read."""
-        folder = edits.drafter_folder(self.spec)
         try:
-            access().check_file(Path(path), SAMPLES, *([folder] if folder else []))
+            access().check_file(Path(path), SAMPLES, edits.drafter_folder(self.spec))
             file = files.read(path)
         except LabError as error:
             self.refused = str(error)

@@ -37,7 +37,7 @@ def chosen_file() -> files.ConfigFile | None:
         )
         return None
     try:
-        access().check_file(path, SAMPLES, *([folder] if folder else []))
+        access().check_file(path, SAMPLES, folder)
         return files.read(path)
     except LabError as error:
         st.error(str(error), icon=":material/error:")

@@ -143,6 +143,25 @@ def _running() -> str:
     return f"Now running: {running.title}, {running.fraction:.0%}." if running else ""
 
 
+def outcome(found: str, load: Callable[[str], Any], draw: Callable[[Any], None]) -> Any:
+    """What the job ``found`` came to: its result, what it had when it was stopped, or what ``load`` reads back.
+
+    None while it waits or runs, when ``draw`` shows what there is so far, and where nothing is known of it.
+    """
+    snapshot = worker().find(found)
+    if snapshot is None:
+        try:
+            return load(found)
+        except LabError as error:
+            st.warning(str(error), icon=":material/search_off:")
+            return None
+    if snapshot.active:
+        follow(snapshot, draw)
+        return None
+    show_end(snapshot)
+    return snapshot.partial if snapshot.result is None else snapshot.result
+
+
 def show_end(snapshot: Snapshot) -> None:
     """What a job that did not simply finish left to say."""
     if snapshot.status == "failed":

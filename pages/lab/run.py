@@ -5,7 +5,6 @@ from __future__ import annotations
 import streamlit as st
 
 from dflash_lab.access import access
-from dflash_lab.errors import LabError
 from dflash_lab.prompts import load_prompts
 from dflash_lab.published import most_drafted
 from dflash_lab.tasks import RunSoFar, RunTask
@@ -104,27 +103,12 @@ def start() -> None:
 
 def results(found: str) -> None:
     """The page's job: under way, finished, failed, or read back from the data folder."""
-    snapshot = frame.worker().find(found)
-    if snapshot is None:
-        with st.spinner("Reading the kept run"):
-            from dflash_lab.runs import load_run
-
-            try:
-                kept = load_run(found)
-                keep.bar(kept.id)
-                run_cards.show(kept)
-            except LabError as error:
-                st.warning(str(error), icon=":material/search_off:")
-        return
-    if snapshot.active:
-        frame.follow(snapshot, run_cards.show_so_far)
-        return
-    frame.show_end(snapshot)
-    if snapshot.result is not None:
-        keep.bar(snapshot.id)
-        run_cards.show(snapshot.result)
-    elif isinstance(snapshot.partial, RunSoFar):
-        run_cards.show_so_far(snapshot.partial)
+    done = frame.outcome(found, run_cards.read, run_cards.show_so_far)
+    if isinstance(done, RunSoFar):
+        run_cards.show_so_far(done)
+    elif done is not None:
+        keep.bar(done.id)
+        run_cards.show(done)
 
 
 st.title("Run")

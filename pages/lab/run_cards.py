@@ -38,6 +38,14 @@ def show_so_far(so_far: RunSoFar) -> None:
     st.html(text_html(pages(so_far.segments, TOKENS_A_PAGE)[-1], origins))
 
 
+def read(run_id: str) -> Run:
+    """A kept run. Raises LabError where there is none; reading one is what first imports torch."""
+    with st.spinner("Reading the kept run"):
+        from dflash_lab.runs import load_run
+
+        return load_run(run_id)
+
+
 @st.fragment
 def show(run: Run) -> None:
     """A finished run. A fragment: stepping through rounds redraws these cards and nothing else."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dflash_lab.errors import LabError
 from dflash_lab.prompts import Prompt, load_prompts
 from dflash_lab.published import most_drafted
 from dflash_lab.sweep import load_sweep
@@ -71,21 +70,9 @@ def start() -> None:
 
 def results(found: str) -> None:
     """The page's job: under way, finished, failed, or read back from the data folder."""
-    snapshot = frame.worker().find(found)
-    if snapshot is None:
-        try:
-            kept = load_sweep(found)
-            keep.bar(kept.id)
-            sweep_cards.show(kept)
-        except LabError as error:
-            st.warning(str(error), icon=":material/search_off:")
-        return
-    if snapshot.active:
-        frame.follow(snapshot, sweep_cards.show_so_far)
-        return
-    frame.show_end(snapshot)
-    if (done := snapshot.result or snapshot.partial) is not None and done.measurements:
-        keep.bar(snapshot.id)
+    done = frame.outcome(found, load_sweep, sweep_cards.show_so_far)
+    if done is not None and done.measurements:
+        keep.bar(done.id)
         sweep_cards.show(done)
 
 

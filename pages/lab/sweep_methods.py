@@ -6,7 +6,6 @@ import streamlit as st
 
 from dflash_lab.config_tasks import PromptSet
 from dflash_lab.drafters.method import NAMES, Kind, Method
-from dflash_lab.errors import LabError
 from dflash_lab.method_tasks import MethodsTask
 from dflash_lab.methods import load_comparison
 from dflash_lab.published import most_drafted
@@ -98,20 +97,9 @@ def start(story: bool) -> None:
 
 def results(found: str) -> None:
     """The comparison: under way, finished, failed, or read back from the data folder."""
-    snapshot = frame.worker().find(found)
-    if snapshot is None:
-        try:
-            read = load_comparison(found)
-            keep.bar(read.id)
-            method_cards.show(read)
-        except LabError as error:
-            st.warning(str(error), icon=":material/search_off:")
+    done = frame.outcome(found, load_comparison, method_cards.show_so_far)
+    if done is None:
         return
-    if snapshot.active:
-        frame.follow(snapshot, method_cards.show_so_far)
-        return
-    frame.show_end(snapshot)
-    if (done := snapshot.result or snapshot.partial) is not None:
-        if done.runs:
-            keep.bar(snapshot.id)
-        method_cards.show(done)
+    if done.runs:
+        keep.bar(done.id)
+    method_cards.show(done)

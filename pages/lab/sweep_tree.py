@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
-from dflash_lab.errors import LabError
+from dflash_lab.drafters.method import LARGEST_BUDGET
 from dflash_lab.prompts import load_prompts
 from dflash_lab.published import most_drafted
-from dflash_lab.runs import Run, load_run
 from dflash_lab.tasks import RunSoFar, RunTask
 from dflash_lab.tree_figure import tree_of_round
-from pages.lab import frame, keep
+from pages.lab import frame, keep, run_cards
+
+if TYPE_CHECKING:
+    from dflash_lab.runs import Run
 
 PAGE = "tree"
-LARGEST_BUDGET = 512
 
 
 def show() -> None:
@@ -69,19 +72,9 @@ def start() -> None:
 
 def results(found: str) -> None:
     """The run: under way, finished, failed, or read back from the data folder."""
-    snapshot = frame.worker().find(found)
-    if snapshot is None:
-        try:
-            cards(load_run(found))
-        except LabError as error:
-            st.warning(str(error), icon=":material/search_off:")
-        return
-    if snapshot.active:
-        frame.follow(snapshot, so_far)
-        return
-    frame.show_end(snapshot)
-    if snapshot.result is not None:
-        cards(snapshot.result)
+    done = frame.outcome(found, run_cards.read, so_far)
+    if done is not None and not isinstance(done, RunSoFar):
+        cards(done)
 
 
 def so_far(partial: RunSoFar) -> None:
@@ -96,35 +89,25 @@ def cards(run: Run) -> None:
     if not trace.rounds:
         st.info("The text ended before a round was drafted.", icon=":material/hourglass_empty:")
         return
-    summary, speed_up = trace.summary(), run.speed_up
+    summary = trace.summary()
     with st.grid(3, min_column_width=170):
-        length = summary.acceptance_length
-        st.metric(
+        run_cards.tile(
             "Acceptance length",
-            "n/a" if length is None else f"{length:.2f}",
+            run_cards.number(summary.acceptance_length),
             f"{summary.counted} rounds",
-            delta_color="off",
-            delta_arrow="off",
-            help="Mean of accepted + 1 a round, bonus token included.",
-            border=True,
+            "Mean of accepted + 1 a round, bonus token included.",
         )
-        st.metric(
+        run_cards.tile(
             "Speed-up",
-            "n/a" if speed_up is None else f"{speed_up:.2f}",
+            run_cards.number(run.speed_up),
             f"{len(trace.output_ids)} tokens",
-            delta_color="off",
-            delta_arrow="off",
-            help="Decode throughput over the target alone's, one request at a time.",
-            border=True,
+            "Decode throughput over the target alone's, one request at a time.",
         )
-        st.metric(
+        run_cards.tile(
             "Off the first branch",
             str(sum(r.branched for r in trace.rounds)),
             f"of {len(trace.rounds)} rounds",
-            delta_color="off",
-            delta_arrow="off",
-            help="Rounds whose accepted path left the most probable one: there the tree beat a chain.",
-            border=True,
+            "Rounds whose accepted path left the most probable one: there the tree beat a chain.",
         )
     if run.lossless:
         st.caption(run.lossless.sentence())
