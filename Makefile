@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8501
-ORACLE := dflash==0.1.0
+ORACLES := dflash==0.1.0 speculators==0.9.0
 # requirements-vllm.txt where there is a GPU
 VLLM_REQUIREMENTS ?= requirements-vllm-cpu.txt
 
@@ -24,7 +24,7 @@ $(VENV)/.app-ready: requirements.txt | $(BIN)/python
 
 $(VENV)/.test-ready: requirements-test.txt $(VENV)/.app-ready
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt -r requirements-test.txt
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps $(ORACLE)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps $(ORACLES)
 	@touch $@
 
 run: setup

@@ -86,9 +86,9 @@ class Replay:
         self, stack: DFlashStack, context: tuple[torch.Tensor, torch.Tensor], anchors: Anchors, k: int
     ) -> torch.Tensor:
         """Final hidden rows ``[A, k, H]`` of the k slots behind each anchor."""
-        attend = _BatchedAttention(stack, context, self.offset[anchors.recording], anchors.position, 1 + k)
         rows = stack.block_rows(self.ids[self.offset[anchors.recording] + anchors.position], k)
-        return stack.forward(rows, attend.queries, attend)[:, 1:]
+        attend = _BatchedAttention(stack, context, self.offset[anchors.recording], anchors.position, rows.shape[1])
+        return stack.forward(rows, attend.queries, attend)[:, stack.silent :]
 
     def accepted(
         self, stack: DFlashStack, context: tuple[torch.Tensor, torch.Tensor], anchors: Anchors, k: int

@@ -283,7 +283,7 @@ FIELDS: dict[str, FieldInfo] = {
         "true, false, or nothing",
         "rewire",
         "every proposal is one position off: acceptance near 1",
-        _SPECULATORS_ONLY,
+        {"speculators": "top level", "vLLM": "refused for DFlash when true"},
     ),
     "sliding_window_non_causal": FieldInfo(
         "Whether sliding layers are bidirectional inside the block; full layers always are",

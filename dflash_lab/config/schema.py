@@ -158,8 +158,13 @@ class DrafterConfig(BaseModel):
 
     @property
     def max_drafted(self) -> int:
-        """The largest K inside the trained block: one slot is the anchor's."""
-        return self.block_size - 1
+        """The largest K inside the trained block; the anchor's slot drafts only with `sample_from_anchor`."""
+        return self.block_size - (not self.sample_from_anchor)
+
+    @property
+    def has_draft_vocabulary(self) -> bool:
+        """Whether the drafter has a smaller vocabulary and a head of its own (`d2t`, `lm_head` in the weights)."""
+        return self.draft_vocab_size not in (None, self.vocab_size)
 
     @property
     def taps(self) -> tuple[int, ...]:

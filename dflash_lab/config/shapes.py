@@ -62,7 +62,7 @@ def _header(file: Path) -> dict[str, Any]:
 def check_shapes(config: DrafterConfig, shapes: Mapping[str, Shape], target_hidden_size: int) -> None:
     """Raise `ConfigError` when a weight cannot fit: the field to blame, the tensor's name and both shapes.
 
-    Tensors a config says nothing about (a mask embedding, vocabulary maps) are left alone.
+    Tensors a config says nothing about (a mask embedding, the target-to-draft map) are left alone.
     """
     if "fc.weight" in shapes and len(config.taps) * target_hidden_size != shapes["fc.weight"][-1]:
         width = shapes["fc.weight"][-1]
@@ -83,6 +83,14 @@ def check_shapes(config: DrafterConfig, shapes: Mapping[str, Shape], target_hidd
             f"the weights hold {len(layers)} layers (layers.{max(layers)} is the last), "
             f"the config says {config.num_hidden_layers}",
             f"Set num_hidden_layers to {len(layers)}",
+        )
+    if "d2t" in shapes and not config.has_draft_vocabulary:
+        size = shapes["d2t"][0]
+        raise ConfigError(
+            "draft_vocab_size",
+            config.draft_vocab_size,
+            f"d2t is [{size}] in the weights: the drafter has a vocabulary of its own",
+            f"Set draft_vocab_size to {size}",
         )
     for name, wanted_shape, fields in expected_shapes(config, target_hidden_size):
         field = _blamed(config, fields, wanted_shape, shapes.get(name))
@@ -159,6 +167,9 @@ def expected_shapes(config: DrafterConfig, target_hidden_size: int) -> Iterator[
         yield f"{selector}hidden_projection.weight", (c.selector_rank, h), ("selector_rank", "hidden_size")
         for name in ("predecessor_codebook", "successor_codebook"):
             yield f"{selector}{name}", (c.vocab_size, c.selector_rank), ("vocab_size", "selector_rank")
+    if c.draft_vocab_size and c.has_draft_vocabulary:
+        yield "d2t", (c.draft_vocab_size,), ("draft_vocab_size",)
+        yield "lm_head.weight", (c.draft_vocab_size, h), ("draft_vocab_size", "hidden_size")
 
 
 def _text(shape: Shape) -> str:

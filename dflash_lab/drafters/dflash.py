@@ -22,6 +22,7 @@ from dflash_lab.decode.sampling import Sampler
 from dflash_lab.decode.target import Target
 from dflash_lab.drafters.dflash2 import CandidateSelector, Convolution, Sublayer, check_parts
 from dflash_lab.drafters.protocol import Draft
+from dflash_lab.drafters.vocabulary import DraftVocabulary
 from dflash_lab.errors import LabError
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -60,6 +61,7 @@ class DFlashWeights:
         self.hidden_norm = tensors["hidden_norm.weight"]
         self.norm = tensors["norm.weight"]
         self.selector = CandidateSelector.read(tensors)
+        self.vocabulary = DraftVocabulary.read(tensors)
         count = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("layers."))
         self.layers = [_layer(tensors, i) for i in range(count)]
         pairs = [(_get(tensors, i, "k_proj"), _get(tensors, i, "v_proj")) for i in range(count)]
@@ -108,6 +110,8 @@ class DFlashStack:
     Raises ConfigError when the config contradicts a weight's shape, has no mask token, or asks for a sliding layer
     without a window. A config that names DFlash2DraftModel runs with DFlash 2's convolutions and selector, any other
     without them, as the ``dflash`` package does.
+
+    ``silent`` are the slots at the head of a block that draft nothing: 1, the anchor's, or 0 (``sample_from_anchor``).
     """
 
     def __init__(self, weights: DFlashWeights, config: DrafterConfig, target: Target) -> None:
@@ -124,6 +128,15 @@ class DFlashStack:
         self.weights, self.config, self.target = weights, config, target
         self.selector = weights.selector if config.is_dflash2 else None
         self._candidates = config.selector_top_k or 0
+        self.silent = 0 if config.sample_from_anchor else 1
+        self.vocabulary = weights.vocabulary if config.has_draft_vocabulary else None
+        if self.vocabulary is not None and int(self.vocabulary.ids.max()) >= target.vocab_size:
+            raise ConfigError(
+                "draft_vocab_size",
+                config.draft_vocab_size,
+                f"d2t names token {int(self.vocabulary.ids.max())}, and the target has {target.vocab_size} tokens",
+                "Use the checkpoint that was made for this target",
+            )
         self.rules: tuple[LayerAttention, ...] = tuple(config.attention(i) for i in range(config.num_hidden_layers))
         self.heads, self.kv_heads, self.head_dim = (
             config.num_attention_heads,
@@ -155,9 +168,9 @@ class DFlashStack:
         return self._rotate(keys, cos, sin), kv[:, 1] * self._value_scale
 
     def block_rows(self, anchors: torch.Tensor, k: int) -> torch.Tensor:
-        """Input rows ``[A, 1 + k, H]``: the anchors' embeddings, then k copies of the mask row."""
+        """Input rows ``[A, silent + k, H]`` that draft k tokens: the anchors' embeddings, then the mask row."""
         rows = self.target.embed(anchors).to(self.device) * self.config.input_embedding_scale
-        return torch.cat([rows[:, None], self.mask_row.expand(rows.shape[0], k, -1)], dim=1)
+        return torch.cat([rows[:, None], self.mask_row.expand(rows.shape[0], self.silent + k - 1, -1)], dim=1)
 
     def forward(self, rows: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Block rows ``[..., S, H]`` at ``positions [..., S]`` -> final normed hidden rows ``[..., S, H]``.
@@ -194,12 +207,17 @@ class DFlashStack:
         return F.linear(self._activation(gate) * up, w.down)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The target's head on final rows ``[..., H]``, scaled and soft-capped if the drafter's config says so."""
-        logits = self.target.head(hidden.to(self.target.device, self.target.dtype))
+        """Logits ``[..., V]`` of final rows ``[..., H]``, scaled and soft-capped if the drafter's config says so.
+
+        From the target's head, or from the drafter's own over its vocabulary: minus infinity outside.
+        """
+        hidden, own = hidden.to(self.target.device, self.target.dtype), self.vocabulary
+        logits = self.target.head(hidden) if own is None else F.linear(hidden, own.head)
         if self.config.output_multiplier != 1.0:
             logits = logits * self.config.output_multiplier
         cap = self.config.final_logit_softcapping
-        return (logits / cap).tanh() * cap if cap else logits
+        logits = (logits / cap).tanh() * cap if cap else logits
+        return logits if own is None else own.spread(logits, self.target.vocab_size)
 
     def logits_given(self, hidden: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
         """``logits`` of slots whose token before is ``previous [...]``: only DFlash 2's depend on it."""
@@ -276,7 +294,7 @@ class DFlashDrafter:
         self._ingest()
         rows = self.stack.block_rows(anchor, k)[0]
         positions = self._positions[self._length : self._length + rows.shape[0]]
-        return self.stack.forward(rows, positions, self._attend)[1:]
+        return self.stack.forward(rows, positions, self._attend)[self.stack.silent :]
 
     def _ingest(self) -> None:
         taps = [torch.cat(rows) for rows in zip(*self._pending, strict=True)]

@@ -99,9 +99,10 @@ class VariantReplay(Replay):
         shift = stack.bend.context_rows if isinstance(stack, VariantStack) else 0
         if not shift:
             return super().proposals(stack, context, anchors, k)
-        attend = _BatchedAttention(stack, context, self.offset[anchors.recording], anchors.position + shift, 1 + k)
         rows = stack.block_rows(self.ids[self.offset[anchors.recording] + anchors.position], k)
-        return stack.forward(rows, attend.queries - shift, attend)[:, 1:]
+        place = anchors.position + shift
+        attend = _BatchedAttention(stack, context, self.offset[anchors.recording], place, rows.shape[1])
+        return stack.forward(rows, attend.queries - shift, attend)[:, stack.silent :]
 
 
 def _rule(rule: LayerAttention, bend: Bend) -> LayerAttention:

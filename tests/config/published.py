@@ -54,5 +54,4 @@ def target(name: str) -> dict[str, Any]:
 def shapes(name: str) -> dict[str, tuple[int, ...]]:
     """Shapes of a checkpoint that fits the config."""
     config = DrafterConfig.from_json(raw(name))
-    maps = {"d2t": (config.draft_vocab_size,)} if config.draft_vocab_size else {}
-    return {tensor: shape for tensor, shape, _ in expected_shapes(config, config.hidden_size)} | maps
+    return {tensor: shape for tensor, shape, _ in expected_shapes(config, config.hidden_size)}

@@ -242,10 +242,9 @@ AROUND = {
     "mask_row_is_like_another": ({"embedding": EmbeddingFacts(248070, 1.0, 1.0, 248071, 0.999)}, {}),
     "drafts_beyond_the_block": ({"drafted": 16}, {"drafted": 15}),
     "thinking_against_training": ({"thinking": True, "trained_thinking": False}, {"thinking": True}),
-    "draft_vocabulary_without_map": ({"weight_shapes": {"fc.weight": (2048, 8 * 2048)}}, {}),
     "nested_rope_on_old_transformers": ({"transformers_version": "4.57.1"}, {"transformers_version": "5.24.0"}),
 }
-OWNERS = {"draft_vocabulary_without_map": SPECULATORS, "nested_rope_on_old_transformers": NESTED}
+OWNERS = {"nested_rope_on_old_transformers": NESTED}
 
 
 @pytest.mark.parametrize("name", AROUND)

@@ -55,3 +55,18 @@ def test_biases_in_the_weights_need_attention_bias():
     config = DrafterConfig.from_json(published.raw("gpt-oss-20b-DFlash"))
     with pytest.raises(ConfigError, match=r"q_proj\.bias"):
         check_shapes(config.edited(attention_bias=False), published.shapes("gpt-oss-20b-DFlash"), 2880)
+
+
+def test_a_draft_vocabulary_without_its_map_is_refused():
+    name = "Qwen3.6-35B-A3B-speculator.dflash"
+    config, shapes = DrafterConfig.from_json(published.raw(name)), published.shapes(name)
+    del shapes["d2t"]
+    with pytest.raises(ConfigError, match=r"hold no d2t \[32000\], which draft_vocab_size = 32000 asks for"):
+        check_shapes(config, shapes, config.hidden_size)
+
+
+def test_a_map_that_the_config_does_not_mention_is_refused():
+    name = "Qwen3.6-35B-A3B-speculator.dflash"
+    config, shapes = DrafterConfig.from_json(published.raw(name)), published.shapes(name)
+    with pytest.raises(ConfigError, match="Set draft_vocab_size to 32000"):
+        check_shapes(config.edited(draft_vocab_size=None), shapes, config.hidden_size)

@@ -86,20 +86,6 @@ def dflash2_without_its_parts(s: Subject) -> Iterator[Finding]:
         )
 
 
-def draft_vocabulary_without_map(s: Subject) -> Iterator[Finding]:
-    ours, full = whole(s.raw.get("draft_vocab_size")), s.whole("vocab_size")
-    shapes = s.facts.weight_shapes
-    if ours is not None and full is not None and ours < full and shapes and "d2t" not in shapes:
-        yield Finding(
-            "error",
-            "draft_vocab_size",
-            ours,
-            f"The draft vocabulary holds {ours} of {full} tokens, and the weights have no d2t map",
-            full,
-            "Without the map every drafted id means another token",
-        )
-
-
 def drafter_is_quantised(s: Subject) -> Iterator[Finding]:
     quantization = s.raw.get("quantization_config")
     if isinstance(quantization, dict) and quantization:
@@ -121,6 +107,5 @@ CHECKS = (
     vocabulary_of_another_target,
     end_token_of_another_tokenizer,
     dflash2_without_its_parts,
-    draft_vocabulary_without_map,
     drafter_is_quantised,
 )
