@@ -19,6 +19,7 @@ page = st.navigation(
         st.Page("pages/lab/notebook.py", title="Notebook", icon=":material/book_2:"),
         st.Page("pages/lab/servers.py", title="Servers", icon=":material/dns:"),
         st.Page("pages/lab/story.py", title="Guided story", icon=":material/auto_stories:"),
+        st.Page("pages/lab/glossary.py", title="Glossary", icon=":material/dictionary:", visibility="hidden"),
     ]
 )
 try:

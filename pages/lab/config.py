@@ -93,7 +93,7 @@ def top(bench: Bench) -> int:
 def main() -> None:
     """The page."""
     bench = config_state.current(frame.chosen_pair())
-    st.title("Config")
+    frame.heading("Config", "config")
     k = top(bench)
     if bench.file is None:
         if bench.refused:

@@ -121,7 +121,7 @@ def results(found: str) -> None:
         diagnose_cards.show(snapshot.result, frame.chosen_pair())
 
 
-st.title("Diagnose")
+frame.heading("Diagnose", "diagnose")
 controls()
 frame.show_refusal(PAGE)
 if job := frame.job_id(PAGE):

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dflash_lab.access import access
 from dflash_lab.errors import LabError
+from dflash_lab.guide import guide
 from dflash_lab.jobs import Snapshot, Work, Worker, new_id
 from dflash_lab.pairs import PairSpec, broken_presets, get_pair, list_pairs
 
@@ -81,6 +82,18 @@ def pick_pair() -> None:
 def chosen_pair() -> PairSpec:
     """The pair picked in the sidebar."""
     return get_pair(st.session_state["pair"])
+
+
+def heading(title: str, page: str) -> None:
+    """The page's title, and its guide behind a small button beside it."""
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.title(title, width="content")
+        with st.popover("Guide", type="tertiary", icon=":material/menu_book:"):
+            try:
+                st.markdown(guide(page))
+            except LabError as error:
+                st.text(str(error))
+            st.page_link("pages/lab/glossary.py", label="Glossary", icon=":material/dictionary:")
 
 
 def submit(page: str, task: Work, title: str) -> None:

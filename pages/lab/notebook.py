@@ -109,7 +109,7 @@ def nothing(searched: bool) -> None:
 
 def main() -> None:
     """The list, one experiment (``?id=``) or a comparison (``?compare=``)."""
-    st.title("Notebook")
+    frame.heading("Notebook", "notebook")
     store = Store()
     keep.refusal()
     repeat()

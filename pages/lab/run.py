@@ -111,7 +111,7 @@ def results(found: str) -> None:
         run_cards.show(done)
 
 
-st.title("Run")
+frame.heading("Run", "run")
 controls()
 frame.show_refusal(PAGE)
 if job := frame.job_id(PAGE):

@@ -117,7 +117,7 @@ def results() -> None:
                 servers_cards.ranking(explained.result)
 
 
-st.title("Servers")
+frame.heading("Servers", "servers")
 url = servers_place.pick()
 measured, swept, counters, commands, pasted = st.tabs(
     ["Observed and expected", "Sweeps", "Live counters", "Launch commands", "Pasted lines"]

@@ -24,7 +24,7 @@ STEPS = ("The engine?", "The class?", "The file", "The lost write", "The three f
 
 def main() -> None:
     """One step at a time; the step is in the address."""
-    st.title("The config that wasn't")
+    frame.heading("The config that wasn't", "story")
     st.caption(
         "A drafter was served with a guessed config.json. Nothing failed, and 1% of the drafts were accepted. This is "
         "how it was found, on the demo pair, with everything live."

@@ -89,7 +89,7 @@ def values_of_k() -> None:
 
 VIEWS = {"Values of K": values_of_k, "Methods": sweep_methods.show, "Tree of a round": sweep_tree.show}
 
-st.title("Sweep")
+frame.heading("Sweep", "sweep")
 st.segmented_control(
     "View",
     list(VIEWS),
