@@ -23,10 +23,7 @@ from torch.nn import functional as F
 
 from dflash_lab.drafters.dflash import DFlashStack, visible
 from dflash_lab.recording import Recording
-from dflash_lab.trace import End, Round, Trace
-
-UNKNOWN = -1
-"""Stands in ``Round.drafted`` for a proposal behind the first rejection that replay had no need to compute."""
+from dflash_lab.trace import UNKNOWN, End, Round, Trace
 
 ANCHORS_AT_ONCE = 256
 

@@ -34,6 +34,10 @@ Origin = Literal["first", "accepted", "bonus", "plain"]
 
 Z95 = 1.959963984540054
 
+UNKNOWN = -1
+"""Stands in ``Round.drafted`` for an id that the source does not give: a rejected draft of a server, or one that replay
+had no need to compute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:

@@ -13,8 +13,8 @@ import torch
 
 from dflash_lab.drafters.dflash import DFlashStack
 from dflash_lab.drafters.tree import grow
-from dflash_lab.replay import UNKNOWN, Anchors, Replay, Watch
-from dflash_lab.trace import Round, Trace
+from dflash_lab.replay import Anchors, Replay, Watch
+from dflash_lab.trace import UNKNOWN, Round, Trace
 
 ANCHORS_AT_ONCE = 32
 """Logits of all K rows of so many anchors are held at once."""

@@ -60,7 +60,7 @@ def test_every_page_can_be_a_fresh_servers_first_request():
     assert pages == stubs, "each page but the first needs its file in pages/, or its link says: page not found"
 
 
-@pytest.mark.parametrize("page", ["run", "sweep", "config", "notebook"])
+@pytest.mark.parametrize("page", ["run", "sweep", "config", "notebook", "servers"])
 def test_a_page_shows_before_torch_is_imported(page):
     code = (
         "import contextlib, importlib, sys\n"

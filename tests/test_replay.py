@@ -7,7 +7,8 @@ import pytest
 from dflash_lab.decode.loop import Settings, run
 from dflash_lab.errors import LabError
 from dflash_lab.recording import Recording, RecordingStore, check_is_greedy, record
-from dflash_lab.replay import UNKNOWN, Replay
+from dflash_lab.replay import Replay
+from dflash_lab.trace import UNKNOWN
 from tests.tiny import PROMPT, VARIANTS, tiny_pair
 
 PROMPTS = [PROMPT, [2, 7, 1, 8, 2], [1, 6, 1, 8, 0, 3, 3, 9, 8, 8, 7]]

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dflash_lab.replay import UNKNOWN
-from dflash_lab.trace import End, Round, Trace
+from dflash_lab.trace import UNKNOWN, End, Round, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Answer:
         """The rounds of this request, None when they cannot be told.
 
         `about["rounds"]` says which evidence they rest on. Ids a server never reveals (a rejected draft) are
-        `UNKNOWN`, as in replay.
+        `UNKNOWN`.
         """
         if not self.token_ids or not self.prompt_ids:
             return None

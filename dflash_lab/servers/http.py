@@ -14,7 +14,10 @@ QUICK_S = 10.0
 
 
 class Http:
-    """GET and POST against one server; every failure becomes a LabError that says what was asked and what came."""
+    """GET, and POST with a streamed answer, against one server.
+
+    Every failure becomes a LabError that says what was asked and what came.
+    """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
         access().check_server()
@@ -24,21 +27,34 @@ class Http:
 
     def text(self, path: str, timeout_s: float = QUICK_S) -> str:
         """A page's text."""
-        return self._ask("GET", path, None, timeout_s).text
+        return self._ask("GET", path, timeout_s).text
 
     def json(self, path: str, timeout_s: float = QUICK_S) -> Any:
         """A page's JSON."""
-        return self._json(self._ask("GET", path, None, timeout_s), path)
+        response = self._ask("GET", path, timeout_s)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise LabError(
+                f"{self.url}{path} answered with something that is not JSON: {response.text[:80]!r}",
+                "Check that the address is a model server's, and not another program's",
+            ) from error
 
-    def post(self, path: str, body: dict[str, Any], timeout_s: float = QUICK_S) -> Any:
-        """The JSON answer to a JSON question."""
-        return self._json(self._ask("POST", path, body, timeout_s), path)
+    def stream(self, path: str, body: dict[str, Any], timeout_s: float) -> requests.Response:
+        """The answer to a JSON question, to be read as it comes: a context manager that closes the connection."""
+        return self._ask("POST", path, timeout_s, body)
 
-    def _ask(self, verb: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> requests.Response:
+    def _ask(self, verb: str, path: str, timeout_s: float, body: dict[str, Any] | None = None) -> requests.Response:
         address = f"{self.url}{path}"
         try:
             response = requests.request(
-                verb, address, json=body, headers=self._headers, timeout=timeout_s, allow_redirects=False
+                verb,
+                address,
+                json=body,
+                headers=self._headers,
+                timeout=timeout_s,
+                allow_redirects=False,
+                stream=body is not None,
             )
         except requests.Timeout as error:
             raise LabError(
@@ -51,15 +67,6 @@ class Http:
         if not response.ok:
             raise refusal(response.status_code, path, response.text)
         return response
-
-    def _json(self, response: requests.Response, path: str) -> Any:
-        try:
-            return response.json()
-        except ValueError as error:
-            raise LabError(
-                f"{self.url}{path} answered with something that is not JSON: {response.text[:80]!r}",
-                "Check that the address is a model server's, and not another program's",
-            ) from error
 
 
 def refusal(status: int, path: str, body: str) -> LabError:

@@ -14,9 +14,9 @@ import requests
 
 from dflash_lab.errors import LabError
 from dflash_lab.servers.answer import Answer, Ask
-from dflash_lab.servers.http import Http, refusal
+from dflash_lab.servers.http import Http
 from dflash_lab.servers.metrics import Counters, read_gauges
-from dflash_lab.servers.vllm import ServerFacts
+from dflash_lab.servers.vllm import ServerFacts, VllmServer
 
 GAUGES = {"acceptance length": "sglang:spec_accept_length", "acceptance rate": "sglang:spec_accept_rate"}
 
@@ -24,8 +24,8 @@ GAUGES = {"acceptance length": "sglang:spec_accept_length", "acceptance rate": "
 class SglangServer:
     """An SGLang at `url`. Nothing is asked before the first call; every failure is a LabError.
 
-    A chat is sent as text under the model's own template by `/v1/chat/completions`, which reports no speculative
-    fields; give token ids to get them.
+    A chat goes to the OpenAI route, which reports no speculative fields; token ids and raw text go to `/generate`,
+    which does.
     """
 
     engine = "SGLang"
@@ -33,7 +33,7 @@ class SglangServer:
     def __init__(self, url: str, api_key: str | None = None) -> None:
         self.http = Http(url, api_key)
         self.url = self.http.url
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._chats = VllmServer(url, api_key)  # the same OpenAI route
 
     def facts(self) -> ServerFacts:
         """Engine, version and model. Raises LabError when there is no such server."""
@@ -71,23 +71,12 @@ class SglangServer:
         Raises LabError when the server refuses, breaks off, is too slow, or answers with something else.
         """
         if ask.is_chat:
-            raise LabError(
-                "A chat prompt has no speculative figures on SGLang", "Send the token ids of the templated prompt"
-            )
+            return self._chats.ask(ask)
         started = time.monotonic()
         body: dict[str, Any] = {"sampling_params": _sampling(ask), "stream": True}
         body |= {"text": ask.prompt} if isinstance(ask.prompt, str) else {"input_ids": list(ask.prompt)}
         try:
-            with requests.post(
-                f"{self.url}/generate",
-                json=body,
-                headers=self._headers,
-                stream=True,
-                timeout=ask.timeout_s,
-                allow_redirects=False,
-            ) as response:
-                if not response.ok or response.is_redirect:
-                    raise refusal(response.status_code, "/generate", response.text)
+            with self.http.stream("/generate", body, ask.timeout_s) as response:
                 return self._read(ask, _events(response), started)
         except requests.Timeout as error:
             raise LabError(

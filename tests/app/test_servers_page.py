@@ -9,16 +9,9 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.app.test_pages import APP, button, until_done
-from tests.servers.replies import Script, chunk, counters, replying, usage
+from tests.servers.replies import Script, chat, chunk, counters, replying, usage
 
 STEPS = {"per_step_accepted": [2, 0, 1], "per_step_drafted": [2, 2, 2]}
-
-
-def chat(event: dict) -> dict:
-    """A completion's event with what a chat's has beside it."""
-    choices = [choice | {"delta": {"content": choice["text"]}} for choice in event["choices"]]
-    return event | {"choices": choices}
-
 
 STREAM = [
     chat(chunk([10]) | {"prompt_token_ids": [7, 8]}),

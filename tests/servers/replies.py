@@ -36,6 +36,12 @@ def chunk(ids: list[int] | None = None, finish: str | None = None, **more: Any) 
     return {"id": "1", "object": "text_completion", "created": 1, "model": "demo", "choices": [choice], **more}
 
 
+def chat(event: dict[str, Any]) -> dict[str, Any]:
+    """A completion's event with what a chat's has beside it."""
+    choices = [choice | {"delta": {"content": choice["text"]}} for choice in event["choices"]]
+    return event | {"choices": choices}
+
+
 def usage(completion: int, **metrics: Any) -> dict[str, Any]:
     """The last event: usage, and the request's own metrics where the server keeps them."""
     last = chunk() | {"choices": []}

@@ -15,6 +15,7 @@ from dflash_lab.errors import LabError
 from dflash_lab.servers.answer import Ask
 from dflash_lab.servers.load import run_load
 from dflash_lab.servers.sglang import SglangServer
+from tests.servers.replies import Script, chat, chunk, replying, usage
 
 INFO = {
     "version": "0.5.9",
@@ -109,12 +110,16 @@ def test_each_failure_is_one_sentence(events, options, words):
         server.ask(ASK)
 
 
-def test_nothing_there_and_a_chat_are_told():
-    server = SglangServer("http://127.0.0.1:9")
-    with pytest.raises(LabError, match="cannot be read|Nothing answers"):
-        server.ask(ASK)
-    with pytest.raises(LabError, match="Send the token ids"):
-        server.ask(Ask("Hello"))
+@pytest.mark.parametrize("request_", [ASK, Ask("Hello")])
+def test_nothing_there_is_told(request_):
+    with pytest.raises(LabError, match="Nothing answers at http://127.0.0.1:9"):
+        SglangServer("http://127.0.0.1:9").ask(request_)
+
+
+def test_a_chat_goes_to_the_openai_route():
+    with replying(Script([chat(chunk([10])), chat(chunk([11], finish="stop")), usage(2)])) as url:
+        answer = SglangServer(url).ask(Ask("Hello"))
+    assert (answer.text, answer.completion_tokens, answer.finish) == ("xx", 2, "stop")
 
 
 def test_a_load_runs_on_it_too():
