@@ -19,7 +19,8 @@ SCALES = np.linspace(0.0, 3.0, 61)
 class Slid:
     """A method whose conditional acceptance rates are multiplied: its acceptance length and predicted tok/s.
 
-    ``now`` is its acceptance length as it is, ``curve`` (``al``, ``tok_s``) every multiple, ``rivals`` the predicted
+    ``now`` is its acceptance length as it is, ``curve`` (``al``, ``tok_s`` and, where the limit is known,
+    ``limit_tok_s``: rounds that take no longer than reading their bytes) every multiple, ``rivals`` the predicted
     tok/s of the fastest method of every other kind by label, and ``needed`` the acceptance length that overtakes it.
     """
 
@@ -61,12 +62,15 @@ def slide(predictions: Sequence[Prediction], method: Method, scale: float) -> Sl
         if p.method.kind != method.kind and not p.method.config:
             fastest[NAMES[p.method.kind]] = p
     per_token = now.tok_s / now.acceptance_length
+    lines = pd.DataFrame({"al": [b.acceptance_length for b in curve], "tok_s": [b.tok_s for b in curve]})
+    if mine[0].limit_ms:
+        lines["limit_tok_s"] = lines["tok_s"] * mine[0].round_ms / mine[0].limit_ms
     return Slid(
         method,
         now.acceptance_length,
         at[0].acceptance_length,
         at[0].tok_s,
-        pd.DataFrame({"al": [b.acceptance_length for b in curve], "tok_s": [b.tok_s for b in curve]}),
+        lines,
         {p.method.label: p.tok_s for p in fastest.values()},
         {p.method.label: p.tok_s / per_token for p in fastest.values()},
     )

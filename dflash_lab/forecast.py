@@ -8,8 +8,9 @@ error of its median.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from dflash_lab.errors import LabError
 from dflash_lab.measurements import RESAMPLES, Interval, percentiles, resampled
 from dflash_lab.trace import Summary, Trace, summarise
 
+if TYPE_CHECKING:
+    from dflash_lab.limit import Floor
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -26,6 +30,7 @@ class Prediction:
 
     ``tokens`` are those after the first. ``round_ms`` is the mean over its rounds, ``error`` its standard error as a
     share of it. ``break_even`` is the acceptance length at which the method is as fast as the target alone.
+    ``limit_ms`` is the shortest that its mean round can take (`limit.Floor`), None when that was not asked for.
     """
 
     method: Method
@@ -35,6 +40,12 @@ class Prediction:
     round_ms: float
     error: float
     break_even: float
+    limit_ms: float | None = None
+
+    @property
+    def limit_tok_s(self) -> float | None:
+        """Throughput if its rounds took no longer than what they read takes; None without a limit."""
+        return self.tok_s * self.round_ms / self.limit_ms if self.limit_ms else None
 
     @property
     def tok_s(self) -> float:
@@ -46,14 +57,6 @@ class Prediction:
         """95% interval of ``tok_s``; None below three prompts."""
         return percentiles(self._resampled())
 
-    def tok_s_at(self, length: float) -> float:
-        """Throughput if its acceptance length were ``length`` and a round cost the same."""
-        return 1e3 * length / self.round_ms
-
-    def length_for(self, tok_s: float) -> float:
-        """The acceptance length at which it would make ``tok_s``: what overtakes another method of that speed."""
-        return tok_s * self.round_ms / 1e3
-
     def _resampled(self) -> np.ndarray | None:
         # The same prompts for every method; costs of two methods err independently.
         rates = resampled(np.array(self.tokens, float), np.array(self.seconds))
@@ -64,7 +67,7 @@ class Prediction:
         return rates / drift
 
 
-def predict(method: Method, traces: Sequence[Trace], costs: Costs) -> Prediction:
+def predict(method: Method, traces: Sequence[Trace], costs: Costs, floor: Floor | None = None) -> Prediction:
     """The speed of a method whose replayed rounds are ``traces``, one per prompt.
 
     Raises LabError when its cost or the plain step's was not measured, or no prompt has a round.
@@ -83,6 +86,7 @@ def predict(method: Method, traces: Sequence[Trace], costs: Costs) -> Prediction
         float(round_ms),
         max(step.error for step in costs.of(method)),
         float(round_ms / plain.mean()),
+        None if floor is None else floor.at(float(np.mean([r.anchor_position for t in traces for r in t.rounds]))),
     )
 
 
@@ -180,11 +184,3 @@ def scaled_length(summary: Summary, scale: float) -> float:
     """Acceptance length with every conditional rate multiplied by ``scale``: 1 + sum of the products so far."""
     rates = [min(1.0, scale * (rate.value or 0.0)) for rate in summary.conditional]
     return 1.0 + float(np.cumprod(rates).sum())
-
-
-def overtaking(predictions: Sequence[Prediction], method: Method) -> Mapping[Method, float]:
-    """The acceptance length at which ``method`` would overtake every other. Raises LabError without it."""
-    mine = next((p for p in predictions if p.method == method), None)
-    if mine is None:
-        raise LabError(f"{method.label} was not predicted", "Choose one of the predicted methods")
-    return {p.method: mine.length_for(p.tok_s) for p in predictions if p.method != method}

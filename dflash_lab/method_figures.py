@@ -116,8 +116,8 @@ def along_context(frames: Mapping[str, pd.DataFrame]) -> go.Figure:
 def better_drafter(curve: pd.DataFrame, picked: tuple[float, float], rivals: Mapping[str, float]) -> go.Figure:
     """tok/s of one method against the acceptance length it would need, and the rivals as dashed lines.
 
-    ``curve`` has the columns ``al`` and ``tok_s``, ``picked`` is the point (acceptance length, tok/s) that is looked
-    at, ``rivals`` are other methods' tok/s.
+    ``curve`` has the columns ``al``, ``tok_s`` and perhaps ``limit_tok_s`` (drawn dotted), ``picked`` is the point
+    (acceptance length, tok/s) that is looked at, ``rivals`` are other methods' tok/s.
     """
     figure = go.Figure(
         go.Scatter(
@@ -128,6 +128,14 @@ def better_drafter(curve: pd.DataFrame, picked: tuple[float, float], rivals: Map
             hovertemplate="acceptance length %{x:.2f}: %{y:.1f} tok/s<extra></extra>",
         )
     )
+    if "limit_tok_s" in curve:
+        figure.add_scatter(
+            x=curve["al"],
+            y=curve["limit_tok_s"],
+            mode="lines",
+            line={"color": GREY, "dash": "dot", "width": 1.5},
+            hovertemplate="limit of the memory at %{x:.2f}: %{y:.1f} tok/s<extra></extra>",
+        )
     figure.add_scatter(
         x=[picked[0]],
         y=[picked[1]],

@@ -28,6 +28,7 @@ from dflash_lab.trace import Rate, Summary, Trace, bare, summarise
 
 if TYPE_CHECKING:
     from dflash_lab.config.schema import DrafterConfig
+    from dflash_lab.limit import Floor
     from dflash_lab.pairs import Pair
 
 CONTEXT_BIN = 64
@@ -52,8 +53,9 @@ class MethodResult:
     """One method on some prompts. Intervals are 95%.
 
     ``tok_s`` is measured: all tokens over all seconds, None before the method ran. ``quartiles`` are those of single
-    runs' tok/s. ``prediction_error`` is the median over runs of predicted / measured - 1. ``lossless``: no run differs
-    from the target alone, ``near_ties`` runs aside; None before the method ran.
+    runs' tok/s. ``break_even`` and ``limit_tok_s`` are `forecast.Prediction`'s. ``prediction_error`` is the median over
+    runs of predicted / measured - 1. ``lossless``: no run differs from the target alone, ``near_ties`` runs aside; None
+    before the method ran.
     """
 
     method: Method
@@ -64,6 +66,8 @@ class MethodResult:
     speed_up: float | None = None
     predicted_tok_s: float | None = None
     predicted_interval: Interval = None
+    break_even: float | None = None
+    limit_tok_s: float | None = None
     prediction_error: float | None = None
     lossless: bool | None = None
     near_ties: int = 0
@@ -83,7 +87,8 @@ class MethodResult:
 class Comparison:
     """What was asked, and what is known so far; ``complete`` says whether that is all of it.
 
-    ``methods`` are those the pair has, the target alone first; ``wanted`` is the number of runs that make it complete.
+    ``methods`` are those the pair has, the target alone first; ``wanted`` is the number of runs that make it complete;
+    ``bandwidth`` (bytes a second) is what the device's memory was measured to give.
     """
 
     id: str
@@ -100,6 +105,7 @@ class Comparison:
     wanted: int
     steps: tuple[StepCost, ...] = ()
     predictions: tuple[Prediction, ...] = ()
+    bandwidth: float | None = None
     runs: tuple[MethodRun, ...] = ()
     schema_version: Literal[1] = 1
 
@@ -193,6 +199,8 @@ class Comparison:
             result,
             predicted_tok_s=predicted.tok_s,
             predicted_interval=predicted.interval,
+            break_even=predicted.break_even,
+            limit_tok_s=predicted.limit_tok_s,
             prediction_error=float(median(ratios) - 1) if ratios else None,
         )
 
@@ -211,6 +219,8 @@ def _row(r: MethodResult) -> dict[str, object]:
     return row | {
         "speed_up": r.speed_up,
         "prediction_error": r.prediction_error,
+        "break_even": r.break_even,
+        "limit_tok_s": r.limit_tok_s,
         "lossless": r.lossless,
         "near_ties": r.near_ties,
         "rounds": r.summary.counted,
@@ -244,6 +254,7 @@ def compare_methods(
     """
     from dflash_lab.decode.loop import Settings, run
     from dflash_lab.decode.lossless import compare
+    from dflash_lab.limit import floor, measured_bandwidth
     from dflash_lab.recorded import replay_methods
     from dflash_lab.whatif import record_prompts
 
@@ -277,6 +288,9 @@ def compare_methods(
     if len(replayed) < len(drafters):
         return so_far
 
+    bandwidth = measured_bandwidth(pair.device)
+    floors = {method: floor(pair, method, drafter, bandwidth) for method, drafter in drafters.items()}
+    so_far = replace(so_far, bandwidth=bandwidth)
     timer, order = Timer(pair, drafters, contexts), list(drafters)
     # Every method once at every context before the first run, which warms it up too; then one context a run.
     for n, context in enumerate(contexts):
@@ -284,7 +298,7 @@ def compare_methods(
             if not go_on(f"timing {method.label} behind {context} tokens"):
                 return so_far
             timer.time(method, context)
-    so_far = _predicted(so_far, timer, replayed)
+    so_far = _predicted(so_far, timer, replayed, floors)
     turns = [(i, repeat) for repeat in range(repeats) for i in range(len(prompts))]
     for n, (i, repeat) in enumerate(turns):
         prompt = prompts[i]
@@ -301,7 +315,7 @@ def compare_methods(
             trace = bare(generation.trace(**_about(so_far, method)))
             one = MethodRun(method, prompt.id, prompt.kind, repeat, trace, verdict.verdict, difference)
             so_far = replace(so_far, runs=(*so_far.runs, one))
-        so_far = _predicted(so_far, timer, replayed)
+        so_far = _predicted(so_far, timer, replayed, floors)
     if watch:
         watch(so_far, so_far.wanted, "done")
     return so_far
@@ -316,9 +330,11 @@ def _about(found: Comparison, method: Method) -> dict[str, str]:
     return {"pair": found.pair, "method": method.label, "device": found.device, "dtype": found.dtype}
 
 
-def _predicted(found: Comparison, timer: Timer, replayed: Mapping[Method, list[Trace]]) -> Comparison:
+def _predicted(
+    found: Comparison, timer: Timer, replayed: Mapping[Method, list[Trace]], floors: Mapping[Method, Floor]
+) -> Comparison:
     timed = replace(found, steps=timer.steps())
-    predictions = tuple(predict(method, traces, timed.costs) for method, traces in replayed.items())
+    predictions = tuple(predict(method, traces, timed.costs, floors[method]) for method, traces in replayed.items())
     return replace(timed, predictions=predictions)
 
 

@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 import torch
 
+from dflash_lab.better_drafter import slide
 from dflash_lab.cost import Costs, StepCost
 from dflash_lab.decode.loop import Settings, run
+from dflash_lab.drafters.draft_model import DraftModelDrafter
+from dflash_lab.drafters.lookup import LookupDrafter
 from dflash_lab.drafters.method import PLAIN, Method, make_drafters
 from dflash_lab.drafters.tree import TreeDrafter
 from dflash_lab.errors import LabError
-from dflash_lab.forecast import better, overtaking, predict, recommend, scaled_length
+from dflash_lab.forecast import better, predict, recommend, scaled_length
+from dflash_lab.limit import floor, measured_bandwidth
 from dflash_lab.methods import compare_methods, load_comparison, save_comparison
 from dflash_lab.prompts import load_prompts
 from dflash_lab.recorded import replay_drafter
 from dflash_lab.recording import record
 from dflash_lab.trace import Round, Trace, summarise
-from tests.tiny import PROMPT, tiny_pair
+from tests.tiny import PROMPT, checkpoint, tiny_pair
 
 
 def test_a_recording_in_the_targets_place_gives_the_loops_rounds():
-    from dflash_lab.drafters.draft_model import DraftModelDrafter
-    from dflash_lab.drafters.lookup import LookupDrafter
-
     pair = tiny_pair(seed=3)
     seen = SimpleNamespace(target=pair.target, stop_ids=frozenset())
     recording = record(pair.target, PROMPT, 40, frozenset())
@@ -56,6 +57,7 @@ STEPS = tuple(
     for context in (64, 128)
 )
 COSTS = Costs("pair", "cpu", "float32", STEPS)
+LOOKUP = COSTS.merged(Costs("pair", "cpu", "float32", (StepCost(Method("lookup", 3), 64, 9, 0.0, 20.0, 0.0, 20.0),)))
 
 
 def predictions():
@@ -86,13 +88,40 @@ def test_the_fastest_k_is_recommended_against_its_neighbours_and_the_target_alon
     assert recommend(predictions(), "mtp") is None
 
 
-def test_break_even_and_overtaking_lengths_give_back_the_speed_they_stand_for():
-    every = predictions()
-    by_method = {p.method: p for p in every}
-    for other, length in overtaking(every, Method("dflash", 5)).items():
-        assert by_method[Method("dflash", 5)].tok_s_at(length) == pytest.approx(by_method[other].tok_s)
-    with pytest.raises(LabError, match="was not predicted"):
-        overtaking(every, Method("mtp", 3))
+def test_the_acceptance_length_that_overtakes_a_rival_gives_its_speed():
+    every = [*predictions(), predict(Method("lookup", 3), [made_trace(3, (3, 3, 3))] * 4, LOOKUP)]
+    slid = slide(every, Method("dflash", 5), 1.0)
+    (rival,) = (name for name in slid.rivals if name.startswith("Prompt lookup"))
+    per_token = slid.tok_s / slid.acceptance_length
+    assert per_token * slid.needed[rival] == pytest.approx(slid.rivals[rival])
+    assert "overtakes Prompt lookup" in slid.sentence() or "out of reach" in slid.sentence()
+    with pytest.raises(LabError, match="cannot be slid"):
+        slide(every, Method("mtp", 3), 1.0)
+
+
+def test_a_limit_is_the_bytes_of_a_round_over_the_bandwidth():
+    tiny = tiny_pair()
+    pair = SimpleNamespace(target=tiny.target, tensors=checkpoint(tiny.oracle), config=tiny.config())
+    module, config, size = tiny.model.get_decoder(), tiny.model.config, tiny.target.dtype.itemsize
+    head = config.vocab_size * config.hidden_size * size
+    body = sum(p.numel() for n, p in module.named_parameters() if "embed_tokens" not in n) * size + head
+    row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
+    plain = floor(pair, PLAIN, None, 1e9)
+    assert plain.at(10) == pytest.approx((body + 10 * row) / 1e6)
+    drafter = sum(t.numel() for t in pair.tensors.values()) * size
+    chain = floor(pair, Method("dflash", 3), tiny.drafter(), 1e9)
+    assert chain.at(0) == pytest.approx((body + head + drafter) / 1e6) and chain.at(1) > chain.at(0)
+    small = DraftModelDrafter(pair.target, pair.target.vocab_size)
+    assert floor(pair, Method("draft model", 3), small, 1e9).at(10) == pytest.approx(4 * plain.at(10))
+    assert floor(pair, Method("lookup", 3), LookupDrafter(), 1e9) == plain
+    trace = made_trace(3, (1, 2))
+    found = predict(Method("dflash", 3), [trace], COSTS, plain)
+    assert found.limit_ms == pytest.approx(plain.at(65)) and found.limit_tok_s > found.tok_s
+    assert predict(Method("dflash", 3), [trace], COSTS).limit_tok_s is None
+
+
+def test_bandwidth_is_bytes_a_second():
+    assert 1e8 < measured_bandwidth(torch.device("cpu")) < 1e13
 
 
 def test_a_scale_of_one_is_the_drafter_as_it_is_and_more_is_faster():
@@ -131,7 +160,7 @@ def test_methods_of_the_demo_pair_are_measured_predicted_kept_and_lossless(demo_
     assert "names no draft model" in found.missing[0].sentence()
     assert doings[-1] == "done"
     for result in found.results():
-        assert result.lossless and result.tok_s > 0 and result.predicted_tok_s > 0
+        assert result.lossless and result.tok_s > 0 and result.predicted_tok_s > 0 and result.limit_tok_s > 0
         predicted = found.prediction(result.method).summary
         assert predicted.accepted_at == result.summary.accepted_at, "replay gives the loop's own rounds"
     assert found.frame().shape[0] == 4 and found.kinds_frame()["prompts"].nunique() == 2

@@ -36,6 +36,7 @@ def register(commands: Any) -> None:
 
 def handle(args: argparse.Namespace) -> int:
     """Compare and print a table; exit 1 when a greedy text is not the target's own."""
+    from dflash_lab.forecast import recommend
     from dflash_lab.method_tasks import named_configs
     from dflash_lab.methods import compare_methods, save_comparison
     from dflash_lab.paths import write_whole
@@ -59,16 +60,19 @@ def handle(args: argparse.Namespace) -> int:
         pair, prompts, methods, args.repeats, args.max_new_tokens, watch, configs=named_configs(pair, methods)
     )
     note(f"kept as {save_comparison(found)}")
-    table = found.frame()
+    table, advice = found.frame(), recommend(found.predictions)
     text = markdown(found, story_columns(found))
     if args.markdown:
         write_whole(args.markdown, text)
     if args.json:
         rows = json.loads(table.to_json(orient="records"))
         print(json.dumps({"pair": found.pair, "dtype": found.dtype, "device": found.device,
-                          "prediction_error": found.prediction_error, "rows": rows}))  # fmt: skip
+                          "prediction_error": found.prediction_error, "bandwidth": found.bandwidth,
+                          "advice": advice and advice.sentence(), "rows": rows}))  # fmt: skip
     else:
         print(text)
+        if advice:
+            print(advice.sentence())
     return 1 if any(r.lossless is False for r in found.results()) else 0
 
 

@@ -119,7 +119,7 @@ class MtpHead:
             if found != shape:
                 is_what = f"has shape {list(found)}" if found else "is missing"
                 raise LabError(f"mtp.{name} {is_what}; this target needs {list(shape)}", "Take the target's own head")
-        self._tensors = tensors
+        self.tensors = tensors
         self._norms = {
             name: tensor + 1 if config.zero_centred else tensor
             for name, tensor in tensors.items()
@@ -196,7 +196,7 @@ class MtpHead:
         return torch.stack(outputs)
 
     def _linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self._tensors[f"{name}.weight"], self._tensors.get(f"{name}.bias"))
+        return F.linear(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
 
     def _norm(self, name: str, x: torch.Tensor) -> torch.Tensor:
         weight = self._norms.get(f"{name}.weight")

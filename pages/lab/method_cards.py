@@ -7,6 +7,7 @@ import streamlit as st
 from dflash_lab import method_figures
 from dflash_lab.better_drafter import slide
 from dflash_lab.drafters.method import PLAIN
+from dflash_lab.forecast import recommend
 from dflash_lab.methods import Comparison
 from dflash_lab.story_table import markdown, story_columns
 from pages.lab import frame
@@ -20,6 +21,12 @@ COLUMNS = {
         "Predicted", format="%.1f", help="Replayed rounds times measured step costs."
     ),
     "speed_up": st.column_config.NumberColumn("Speed-up", format="%.2f", help="Over the target alone."),
+    "break_even": st.column_config.NumberColumn(
+        "Break-even", format="%.2f", help="The acceptance length at which it is as fast as the target alone."
+    ),
+    "limit_tok_s": st.column_config.NumberColumn(
+        "Limit, tok/s", format="%.0f", help="If a round took no longer than reading its weights and cache."
+    ),
     "rounds": st.column_config.NumberColumn("Rounds"),
     "lossless": st.column_config.CheckboxColumn("Lossless", help="The target's own text, near-ties aside."),
     "near_ties": st.column_config.NumberColumn("Near-ties"),
@@ -98,7 +105,9 @@ def against_drafted(found: Comparison) -> None:
     right.plotly_chart(
         method_figures.against_drafted(drafted, "al", "acceptance length"), alt="Acceptance length against K"
     )
-    error = found.prediction_error
+    advice, error = recommend(found.predictions), found.prediction_error
+    if advice is not None:
+        st.markdown(frame.plain(advice.sentence()))
     if error is not None:
         st.caption(f"Open and dotted: predicted before the runs. Median error over methods {error:.0%}.")
 
@@ -118,6 +127,11 @@ def better_drafter(found: Comparison) -> None:
         alt="tok/s against acceptance length, with other methods as lines",
     )
     st.markdown(frame.plain(slid.sentence()))
+    if found.bandwidth:
+        st.caption(
+            f"Dotted: the limit of this memory, {found.bandwidth / 1e9:.1f} GB/s measured: a round takes as long as "
+            "reading its weights and cache once."
+        )
 
 
 def table(found: Comparison) -> None:
