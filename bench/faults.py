@@ -1,10 +1,12 @@
 """Diagnosis on injected faults: is the guilty field named, is the config repaired, with no good config given?
 
-    python -m bench.faults [--quick] [--seed 0] [--pair NAME]
+    python -m bench.faults [--quick] [--seed 0] [--pair NAME] [--log FILE]
 
 Every fault is an edit of a healthy config, drawn from a seed: each editable field alone, the public failures a config
 can carry, and pairs and triples of those that count. The search sees the broken config, the weights and the target;
-the healthy config only makes the fault and judges the outcome, on held-out conversations.
+the healthy config only makes the fault and judges the outcome, on held-out conversations. The order is drawn from the
+seed too, so that a run that was cut is a fair sample: with ``--log`` it goes on where it stopped, and runs of several
+pairs share one file.
 
 | figure | definition |
 | --- | --- |
@@ -12,7 +14,7 @@ the healthy config only makes the fault and judges the outcome, on held-out conv
 | named | the accused players are exactly the broken ones |
 | repaired | AL of the repaired config is less than 2% below the healthy one's (paired, held-out) |
 | single, double, triple | share of counting faults that are named and repaired |
-| false_alarms | searches that accuse a field of a fault that does not count, or of a healthy config |
+| false_alarms | searches that accuse a field of a fault that does not count, or of a healthy config (also apart) |
 | median_seconds | median wall time of a search on a counting fault; recording, done once per target, is apart |
 | median_cpu_seconds | the same in processor time, all cores together: what other load does not change |
 | rounds | held-out rounds of the healthy configs; rounds_beyond_300: those whose anchor has 300 tokens before it |
@@ -25,15 +27,16 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from dflash_lab.config.errors import ConfigError
 from dflash_lab.config.faults import FAULTS
 from dflash_lab.config.schema import DrafterConfig
 from dflash_lab.diagnose.evidence import conversations, record_conversations
 from dflash_lab.diagnose.players import PLAYERS, differing
-from dflash_lab.diagnose.search import Repair, repair
+from dflash_lab.diagnose.search import repair
 from dflash_lab.paired import Paired, compare
 from dflash_lab.pairs import Pair, get_pair, list_pairs, load
 from dflash_lab.prompts import Prompt, load_prompts
@@ -92,7 +95,10 @@ class Fault:
 
 @dataclass
 class Outcome:
-    """One fault's line in the result. ``loss``: share of the healthy AL; None where the config cannot run."""
+    """One search's line in the result; size 0 is a healthy config on another prompt set.
+
+    ``loss`` and ``left``: share of the healthy AL that is missing before and after; None where the config cannot run.
+    """
 
     pair: str
     size: int
@@ -305,15 +311,17 @@ class Bench:
         counts = paired is None or (-paired.relative > COUNTS and paired.clear)
         return Outcome(fault.pair, fault.size, fault.name, fault.players, loss, counts)
 
-    def search(self, config: DrafterConfig, recordings: list[Recording] | None = None) -> Repair:
-        """The search under test: it is handed nothing of the healthy config."""
-        return repair(self.pair, recordings or self.seen, config, K, BUDGET_S)
+    def prompt_set(self, fault: Fault, seed: int) -> list[Recording]:
+        """What a search rests on: the diagnosis set; for a healthy config as many other recordings."""
+        if fault.size:
+            return self.seen
+        return random.Random(f"{seed} {fault.name}").sample(self.seen + self.unseen, len(self.seen))
 
-    def diagnose(self, fault: Fault, outcome: Outcome) -> Outcome:
-        """Search, then judge the repaired config on held-out conversations."""
+    def diagnose(self, fault: Fault, outcome: Outcome, seed: int) -> Outcome:
+        """Search with nothing of the healthy config at hand, then judge the repaired one on held-out conversations."""
         busy = time.process_time()
         try:
-            found = self.search(fault.config)
+            found = repair(self.pair, self.prompt_set(fault, seed), fault.config, K, BUDGET_S)
         except ConfigError as error:
             outcome.end = f"refused: {error}"
             return outcome
@@ -328,32 +336,38 @@ class Bench:
         return outcome
 
 
-def run(bench: Bench, quick: bool, seed: int) -> tuple[list[Outcome], int]:
-    """All faults of one pair, and false alarms on the healthy config over other prompt sets."""
-    every = [f for f in singles(bench.name, bench.pair, bench.healthy, seed) if not quick or f.name in QUICK]
-    second = bench.name != PAIRS[0]
-    outcomes, counting = [], []
-    for fault in every:
-        outcome = bench.counting(fault)
-        outcomes.append(bench.diagnose(fault, outcome))
-        if outcome.counts:
-            counting.append(fault)
+class Log:
+    """Outcomes so far; with a file, one JSON line each, and those that an earlier run left there."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self.outcomes = {(o.pair, o.fault): o for o in (Outcome(**json.loads(line)) for line in lines)}
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep and print one."""
+        self.outcomes[outcome.pair, outcome.fault] = outcome
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
         show(outcome)
+
+
+def run(bench: Bench, quick: bool, seed: int, log: Log) -> None:
+    """All faults of one pair, and the healthy config over other prompt sets."""
+    alone = [f for f in singles(bench.name, bench.pair, bench.healthy, seed) if not quick or f.name in QUICK]
     rng = random.Random(seed)
-    for size, count in ((2, 1),) if quick else ((2, 8 if second else 12), (3, 6 if second else 10)):
-        for fault in combined(counting, bench.healthy, size, count, rng):
-            outcomes.append(bench.diagnose(fault, bench.counting(fault)))
-            show(outcomes[-1])
-    pool, alarms = bench.seen + bench.unseen, 0
-    for n in range(1 if quick else 10):
-        chosen = random.Random(seed + n).sample(pool, len(bench.seen))
-        found = bench.search(bench.healthy, chosen)
-        alarms += bool(found.guilty)
-        print(
-            f"  healthy, prompt set {n}: {', '.join(found.guilty) or 'nothing accused'} ({found.seconds:.0f} s)",
-            flush=True,
-        )
-    return outcomes, alarms
+    counts = {f.name: log.outcomes.get((f.pair, f.name)) or bench.counting(f) for f in alone}
+    counting = [f for f in alone if counts[f.name].counts]
+    faults = list(alone)
+    for size, number in ((2, 1),) if quick else ((2, 10), (3, 8)):
+        faults += combined(counting, bench.healthy, size, number, rng)
+    healthy = [Fault(bench.name, 0, f"healthy, prompt set {n}", (), bench.healthy) for n in range(1 if quick else 10)]
+    order = faults + healthy
+    rng.shuffle(order)
+    for fault in order:
+        if (fault.pair, fault.name) not in log.outcomes:
+            log.add(bench.diagnose(fault, counts.get(fault.name) or bench.counting(fault), seed))
 
 
 def show(o: Outcome) -> None:
@@ -369,9 +383,10 @@ def _median(values: list[float]) -> float | None:
     return round(statistics.median(values), 1) if values else None
 
 
-def summary(outcomes: list[Outcome], healthy_alarms: int, benches: list[Bench]) -> dict[str, object]:
+def summary(outcomes: Sequence[Outcome], benches: Sequence[Bench]) -> dict[str, object]:
     """The figures of the docstring's table."""
-    counted = [o for o in outcomes if o.counts]
+    faults, healthy = [o for o in outcomes if o.size], [o for o in outcomes if not o.size]
+    counted = [o for o in faults if o.counts]
 
     def share(size: int, *keys: str) -> float | None:
         some = [o for o in counted if o.size == size]
@@ -380,17 +395,19 @@ def summary(outcomes: list[Outcome], healthy_alarms: int, benches: list[Bench]) 
     names = ("single", "double", "triple")
     rounds = [bench.rounds() for bench in benches]
     return {
-        "faults": len(outcomes),
+        "faults": len(faults),
         "counting": len(counted),
-        "second_drafter": sum(o.pair != PAIRS[0] for o in outcomes),
+        "second_drafter": sum(o.pair != PAIRS[0] for o in faults),
         **{name: share(n, "named", "repaired") for n, name in enumerate(names, 1)},
         "named": {name: share(n, "named") for n, name in enumerate(names, 1)},
         "repaired": {name: share(n, "repaired") for n, name in enumerate(names, 1)},
         "of": {name: sum(o.size == n for o in counted) for n, name in enumerate(names, 1)},
         "median_seconds": _median([o.seconds for o in counted]),
         "median_cpu_seconds": _median([o.cpu_seconds for o in counted]),
-        "false_alarms": healthy_alarms + sum(bool(o.accused) for o in outcomes if not o.counts),
-        "no_measurable_effect": [f"{o.pair}: {o.fault}" for o in outcomes if not o.counts],
+        "false_alarms": sum(bool(o.accused) for o in outcomes if not o.counts),
+        "false_alarms_healthy": sum(bool(o.accused) for o in healthy),
+        "healthy_prompt_sets": len(healthy),
+        "no_measurable_effect": [f"{o.pair}: {o.fault}" for o in faults if not o.counts],
         "misses": [asdict(o) for o in counted if not (o.named and o.repaired)],
         "rounds": sum(n for n, _ in rounds),
         "rounds_beyond_300": sum(n for _, n in rounds),
@@ -404,9 +421,10 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="a few faults on the demo pair, for CI")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--pair", choices=PAIRS, help="this pair only (default: every one that is there)")
+    arguments.add_argument("--log", type=Path, help="keep outcomes there; what it holds is not run again")
     args = arguments.parse_args()
     known = {spec.name for spec in list_pairs()}
-    outcomes, alarms, benches = [], 0, []
+    log, benches = Log(args.log), []
     for name in [n for n in PAIRS if n in known and args.pair in (None, n)][: 1 if args.quick else None]:
         bench = Bench(name, args.quick)
         benches.append(bench)
@@ -414,9 +432,8 @@ def main() -> None:
         print(
             f"{name}: {n} held-out rounds, {far} beyond 300 tokens; recorded in {bench.recording_s:.0f} s", flush=True
         )
-        found, more = run(bench, args.quick, args.seed)
-        outcomes, alarms = outcomes + found, alarms + more
-    print(json.dumps(summary(outcomes, alarms, benches)))
+        run(bench, args.quick, args.seed, log)
+    print(json.dumps(summary(list(log.outcomes.values()), benches)))
 
 
 if __name__ == "__main__":
