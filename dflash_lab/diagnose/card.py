@@ -29,7 +29,8 @@ def card(pair: Pair, config: DrafterConfig, k: int, **settings: Any) -> dict[str
         "RoPE": ", ".join(f"{key} {value}" for key, value in sorted(config.rope_parameters.items())),
         "engine": f"DFlash Lab {__version__}, replay",
         "libraries": f"torch {_version('torch')}, transformers {_version('transformers')}",
-        "K, block": f"{k} drafted a round; trained block {config.block_size} (1 anchor + {config.max_drafted} masks)",
+        "K, block": f"{k} drafted a round, {config.max_drafted} at most; trained block {config.block_size} "
+        f"(1 anchor + {config.block_size - 1} masks)",
         "sampling": "greedy (temperature 0)",
         "template": _template(pair, thinking),
         "dtypes": f"target {_name(pair.dtype)}, drafter {_name(pair.weights.fc.dtype)}, on {pair.device}",

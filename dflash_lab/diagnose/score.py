@@ -3,6 +3,7 @@
 Acceptance says nothing as long as every round rejects its first token, and a config with three wrong fields stays
 there whichever one is put right. The log-probability the drafter gives the recorded tokens moves with each of them.
 It is taken over a part of the vocabulary (every recorded token and a random rest), which is the same for all configs.
+A recorded token that the drafter's own vocabulary lacks can never be drafted: it counts as a miss, and not in the fit.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class Scorer:
             len(self.replay.ids) - 1)]  # fmt: skip
         self.vocabulary = _vocabulary(self.truth, pair.target.vocab_size, seed)
         self.column = torch.searchsorted(self.vocabulary, self.truth)
+        self.before = torch.cat([self.replay.ids[row][:, None], self.truth[:, :-1]], dim=1)
         self.weights = WEIGHT ** torch.arange(k, device=row.device)
-        head = pair.model.get_output_embeddings()
-        self.head = head.weight[self.vocabulary.to(head.weight.device)].detach()
-        bias = getattr(head, "bias", None)
-        self.bias = None if bias is None else bias[self.vocabulary].detach()
+        self.head, self.bias, drafted = _head(pair, self.vocabulary)
+        self.unknown = None if drafted is None else ~drafted
+        self.fits = self.known if drafted is None else self.known & drafted[self.column]
         self._contexts: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @torch.inference_mode()
@@ -73,11 +74,18 @@ class Scorer:
         """Score one config. Raises ConfigError when it contradicts the weights or cannot run."""
         stack = self.pair.stack(config)
         hidden = self.replay.proposals(stack, self._context(stack), self.anchors, self.k)
-        # Scale and soft cap of the logits are left out: greedy acceptance does not depend on them.
-        logits = F.linear(hidden.to(self.head.device, self.head.dtype), self.head, self.bias).float()
+        hidden = hidden.to(self.head.device, self.head.dtype)
+        logits = F.linear(hidden, self.head, self.bias)
+        if stack.selector is not None:
+            # Without the cut to a few candidates, behind which a token would have no log-probability at all.
+            logits = stack.adjusted(logits) + stack.selector.bonus(hidden, self.before, self.vocabulary)
+        # Alone, scale and soft cap of the logits are left out: greedy acceptance does not depend on them.
+        if self.unknown is not None:
+            logits = logits.masked_fill(self.unknown, float("-inf"))
+        logits = logits.float()
         logp = logits.log_softmax(-1).gather(-1, self.column[..., None])[..., 0]
-        hits = (logits.argmax(-1) == self.column) & self.known
-        fit = (torch.where(self.known, logp, 0.0) * self.weights).sum(-1)
+        hits = (logits.argmax(-1) == self.column) & self.fits
+        fit = (torch.where(self.fits, logp, 0.0) * self.weights).sum(-1)
         return Score(fit.cpu().numpy(), hits.long().cumprod(-1).sum(-1).cpu().numpy())
 
     def unigram(self) -> float:
@@ -86,7 +94,7 @@ class Scorer:
         counts = torch.bincount(torch.searchsorted(self.vocabulary, texts[torch.isin(texts, self.vocabulary)]),
                                 minlength=len(self.vocabulary))  # fmt: skip
         logp = ((counts + 1).float() / (counts.sum() + len(counts))).log()
-        return float((torch.where(self.known, logp[self.column], 0.0) * self.weights).sum(-1).mean())
+        return float((torch.where(self.fits, logp[self.column], 0.0) * self.weights).sum(-1).mean())
 
     def _context(self, stack: DFlashStack) -> tuple[torch.Tensor, torch.Tensor]:
         c = stack.config
@@ -108,6 +116,20 @@ def _sample(recordings: Sequence[Recording], count: int, seed: int, device: torc
         texts += [n] * len(chosen)
         places += [len(r.prompt_ids) + int(i) for i in chosen]
     return Anchors(torch.tensor(texts, device=device), torch.tensor(places, device=device))
+
+
+def _head(pair: Pair, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """Rows ``[n, H]`` of the head that drafts for the tokens ``ids [n]``, its bias there, and which it can draft.
+
+    The target's head can draft all of them (None); a drafter's own knows some.
+    """
+    if pair.weights.vocabulary is not None:
+        rows, drafted = pair.weights.vocabulary.rows(ids)
+        return rows, None, drafted
+    head = pair.model.get_output_embeddings()
+    ids = ids.to(head.weight.device)
+    bias = getattr(head, "bias", None)
+    return head.weight[ids].detach(), None if bias is None else bias[ids].detach(), None
 
 
 def _vocabulary(truth: torch.Tensor, size: int, seed: int) -> torch.Tensor:

@@ -212,12 +212,14 @@ class DFlashStack:
         From the target's head, or from the drafter's own over its vocabulary: minus infinity outside.
         """
         hidden, own = hidden.to(self.target.device, self.target.dtype), self.vocabulary
-        logits = self.target.head(hidden) if own is None else F.linear(hidden, own.head)
-        if self.config.output_multiplier != 1.0:
-            logits = logits * self.config.output_multiplier
-        cap = self.config.final_logit_softcapping
-        logits = (logits / cap).tanh() * cap if cap else logits
+        logits = self.adjusted(self.target.head(hidden) if own is None else F.linear(hidden, own.head))
         return logits if own is None else own.spread(logits, self.target.vocab_size)
+
+    def adjusted(self, logits: torch.Tensor) -> torch.Tensor:
+        """A head's logits ``[...]`` after the config's scale and soft cap."""
+        logits = logits * self.config.output_multiplier if self.config.output_multiplier != 1.0 else logits
+        cap = self.config.final_logit_softcapping
+        return (logits / cap).tanh() * cap if cap else logits
 
     def logits_given(self, hidden: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
         """``logits`` of slots whose token before is ``previous [...]``: only DFlash 2's depend on it."""

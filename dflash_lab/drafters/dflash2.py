@@ -123,6 +123,11 @@ class CandidateSelector:
         wanted = (self.predecessors[previous] * candidates.hidden)[..., None, :]
         return candidates.logits + (wanted * self.successors[candidates.ids]).sum(-1)
 
+    def bonus(self, hidden: torch.Tensor, previous: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """What the tokens ``ids [n]`` gain behind ``previous [...]``: ``[..., n]``, for final rows ``[..., H]``."""
+        wanted = self.predecessors[previous] * F.linear(hidden, self.projection)
+        return F.linear(wanted, self.successors[ids])
+
     def given(self, hidden: torch.Tensor, logits: torch.Tensor, previous: torch.Tensor, count: int) -> torch.Tensor:
         """Logits ``[..., V]`` behind known tokens ``previous [...]``; minus infinity for what is no candidate."""
         candidates = self.candidates(hidden, logits, count)
