@@ -166,11 +166,18 @@ def load_target(folder: Path, dtype: torch.dtype, device: str) -> tuple[Any, Any
 
 
 def load_tensors(folder: Path, model: Any) -> dict[str, torch.Tensor]:
-    """The drafter's tensors on the device of the target's embedding table, in the target's dtype."""
+    """The drafter's tensors on the device of the target's embedding table, in the target's dtype.
+
+    Raises LabError for a mask embedding that cannot be used.
+    """
     from safetensors.torch import load_file
+
+    from dflash_lab.drafters import mask_embedding
 
     table = model.get_input_embeddings().weight
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        tensors |= load_file(path, device=str(table.device))
+        if path.name not in mask_embedding.FILES:
+            tensors |= load_file(path, device=str(table.device))
+    tensors |= {name: tensor.to(table.device) for name, tensor in mask_embedding.load(folder).items()}
     return {name: tensor.to(table.dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}

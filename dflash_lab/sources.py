@@ -19,8 +19,8 @@ from dflash_lab.errors import LabError
 
 Report = Callable[[float, str], None]
 
-# Weights as safetensors only: the other formats can hold code.
-PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+# Weights as safetensors only: the other formats can hold code. A mask embedding is read without running any.
+PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "mask_embedding.pt"]
 
 
 @dataclass(frozen=True, slots=True)

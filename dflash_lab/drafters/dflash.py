@@ -21,6 +21,7 @@ from dflash_lab.config.schema import ConfigError, DrafterConfig, LayerAttention,
 from dflash_lab.decode.sampling import Sampler
 from dflash_lab.decode.target import Target
 from dflash_lab.drafters.dflash2 import CandidateSelector, Convolution, Sublayer, check_parts
+from dflash_lab.drafters.mask_embedding import MaskEmbedding
 from dflash_lab.drafters.protocol import Draft
 from dflash_lab.drafters.vocabulary import DraftVocabulary
 from dflash_lab.errors import LabError
@@ -62,6 +63,7 @@ class DFlashWeights:
         self.norm = tensors["norm.weight"]
         self.selector = CandidateSelector.read(tensors)
         self.vocabulary = DraftVocabulary.read(tensors)
+        self.mask = MaskEmbedding.read(tensors)
         count = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("layers."))
         self.layers = [_layer(tensors, i) for i in range(count)]
         pairs = [(_get(tensors, i, "k_proj"), _get(tensors, i, "v_proj")) for i in range(count)]
@@ -148,8 +150,20 @@ class DFlashStack:
         self._activation = ACT2FN[config.hidden_act]
         self._value_scale = config.attention_value_scale or 1.0
         self._rotate = _rotate_pairs if config.is_neox_style is False else _rotate_halves
-        mask = torch.tensor([config.mask_token_id], device=target.device)
-        self.mask_row = target.embed(mask).to(self.device) * config.input_embedding_scale  # [1, H]
+        self.mask_row = self._mask_row() * config.input_embedding_scale  # [1, H]
+
+    def _mask_row(self) -> torch.Tensor:
+        own, token = self.weights.mask, self.config.mask_token_id
+        if own is None or not own.belongs_to(token):
+            return self.target.embed(torch.tensor([token], device=self.target.device)).to(self.device)
+        if len(own.row) != self.target.hidden_size:
+            raise ConfigError(
+                "mask_token_id",
+                token,
+                f"the mask embedding has {len(own.row)} values, the target's rows have {self.target.hidden_size}",
+                "Use the target this drafter was trained for",
+            )
+        return own.row[None].to(self.device)
 
     def rotary(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin ``[n, d]`` at ``positions [n]``."""

@@ -20,7 +20,7 @@ PUBLISHED_MASKS: dict[int, tuple[int, ...]] = {
 }
 NEAR_ZERO = 0.05
 ALIKE = 0.98
-MASK_EMBEDDING = "mask_embedding.pt"
+MASK_EMBEDDINGS = ("mask_embedding.safetensors", "mask_embedding.pt")
 
 
 def mask_missing(s: Subject) -> Iterator[Finding]:
@@ -105,14 +105,14 @@ def mask_row_is_near_zero(s: Subject) -> Iterator[Finding]:
     e = s.facts.embedding
     if e is None or e.mask_token_id != s.mask or e.mask_norm >= NEAR_ZERO * e.median_norm:
         return
-    shipped = MASK_EMBEDDING in s.facts.files
+    shipped = next((name for name in MASK_EMBEDDINGS if name in s.facts.files), None)
     yield Finding(
         "warning" if shipped else "error",
         "mask_token_id",
         s.mask,
         f"The target's row for mask token {s.mask} has norm {e.mask_norm:.3g}, the median row {e.median_norm:.3g}",
         None,
-        f"{MASK_EMBEDDING} beside the weights holds the real vector: an engine that ignores it drafts blindly"
+        f"{shipped} beside the weights holds the real vector: the lab uses it, an engine that ignores it drafts blindly"
         if shipped
         else "The drafter was trained with another vector, which must be loaded with it",
         "sglang#27924",
