@@ -233,7 +233,7 @@ SINGLES: tuple[tuple[str, Edit], ...] = (
     ("num_target_layers", _set(num_target_layers=32)),
     ("max_position_embeddings", _set(max_position_embeddings=2048)),
 )
-QUICK = ("Wrong mask token", "Reverse taps", "rope: theta / 100", "soft cap")
+QUICK = ("Wrong mask token", "Reverse taps", "soft cap")
 
 
 def singles(name: str, pair: Pair, healthy: DrafterConfig, seed: int) -> Iterator[Fault]:
