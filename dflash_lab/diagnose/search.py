@@ -1,12 +1,15 @@
 """Search: repair a config with no good one to compare with, by measuring values from general rules.
 
 1. A config that cannot run is first made to run, at the field the refusal names.
-2. Player by player, the likeliest first, its proposals and its first value are scored on a few anchors (`score`);
-   the best of them are scored on more, and the winner is kept when the recorded text surely fits better. A value
-   that fits badly on few anchors never sees many (successive halving, Jamieson and Talwalkar 2016).
+2. Every player's proposals and its first value are scored on a few anchors (`score`), the best of them on more; of
+   those that surely fit better, the one that brings most is kept, and so on: a right value brings more than one that
+   only makes up for another field. A value that fits badly on few anchors never sees many (successive halving,
+   Jamieson and Talwalkar 2016).
 3. Neighbours are tried: another window, one layer the other way, one tap moved. Then again from 2, on top of what
    was kept, until a whole turn changes nothing.
-4. On all anchors each kept change is taken back once: a field is accused only when that costs acceptance.
+4. Close rivals of every kept change are told apart on many anchors, until none is better: a value that was chosen
+   while another field was wrong may only have made up for that one.
+5. On all anchors each kept change is taken back once: a field is accused only when that costs acceptance.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from dflash_lab.diagnose.score import Score, Scorer
 from dflash_lab.pairs import Pair
 from dflash_lab.recording import Recording
 
-ANCHORS = (32, 96, 384)
+ANCHORS = (60, 180, 540)
 """Anchors of the three rungs; the last judgement, where it is close, takes every anchor there is."""
 KEPT = 2
 """Proposals that go from the first rung to the second."""
@@ -39,6 +42,10 @@ SURE = 3.0
 WORTH = 0.035
 """A field is accused when its change is worth this share of the acceptance length."""
 MOST_TURNS = 4
+MOST_CHANGES = 8
+"""Values changed in one turn."""
+RIVALS = 3
+"""Values of a changed player that are told apart on the third rung."""
 
 End = Literal["done", "budget", "cancelled"]
 
@@ -220,7 +227,7 @@ class _Search:
 
     def _climb(self) -> None:
         for turn in range(MOST_TURNS):
-            moved = [player for player in PLAYERS if self._settle(player)]
+            moved = self._settle()
             if turn == 0 or moved:
                 while self._keep_best(self.proposals.refined_layers(self.best)):
                     moved.append("layer_types")
@@ -228,26 +235,42 @@ class _Search:
                     moved.append("target_layer_ids")
             if not moved:
                 break
-        if "target_layer_ids" in self.rules:
-            self._polish_taps()
+        for _ in range(MOST_TURNS):
+            if not sum(self._polish(player) for player in self._changed()):
+                break
 
-    def _settle(self, player: str) -> bool:
-        """Give one player the value that fits best; whether that is another one."""
+    def _settle(self) -> list[str]:
+        """Give players the values that fit best, the one that brings most first; the players that were changed."""
+        moved: list[str] = []
+        while len(moved) < MOST_CHANGES and (gains := [g for p in PLAYERS if (g := self._best_of(self._likely(p)))]):
+            gain = max(gains, key=lambda g: g.mean)
+            self._accept(gain)
+            moved.append(gain.proposal.player)
+        return moved
+
+    def _likely(self, player: str) -> list[Proposal]:
+        return [p for p in self._values(player) if _key(p) not in self.hopeless]
+
+    def _values(self, player: str) -> list[Proposal]:
         first = {field: getattr(self.config, field) for field in PLAYERS[player]}
-        proposals = [Proposal(player, first, "as the file has it"), *self.proposals.of(player, self.best)]
-        return self._keep_best(p for p in proposals if _key(p) not in self.hopeless)
+        return [Proposal(player, first, "as the file has it"), *self.proposals.of(player, self.best)]
 
     def _keep_best(self, proposals: Iterable[Proposal]) -> bool:
-        """Keep the best of these when it surely fits better than the present config, on the second rung."""
+        """Keep the best of these, if one surely fits better; whether it does."""
+        gain = self._best_of(proposals)
+        if gain:
+            self._accept(gain)
+        return gain is not None
+
+    def _best_of(self, proposals: Iterable[Proposal]) -> _Gain | None:
+        """The best of these when it surely fits better than the present config, on the second rung."""
         first = self._gains(proposals, 0)
         self.hopeless |= {_key(gain.proposal) for gain in first if gain.sigmas < HOPELESS}
         promising = [g.proposal for g in first if g.sigmas > (-0.5 if g.proposal.player in self.rules else 0.5)][:KEPT]
         if promising:
             self.runners_up.setdefault(promising[0].player, []).extend(promising)
         second = [gain for gain in self._gains(promising, 1) if gain.sigmas > self._enough(gain)]
-        if second:
-            self._accept(second[0])
-        return bool(second)
+        return second[0] if second else None
 
     def _enough(self, gain: _Gain) -> float:
         """A player that is to be changed anyway gets its best value; another must be surely better."""
@@ -268,13 +291,24 @@ class _Search:
             moved = self._keep_best(self.proposals.one_tap(self.best, place, sorted(grid))) or moved
         return moved
 
-    def _polish_taps(self) -> None:
-        """Neighbouring layers differ little: each tap is moved by one on the third rung, and stays where it is best."""
-        for place in range(len(self.best.taps)):
-            here = self.best.taps[place]
-            gains = self._gains(self.proposals.one_tap(self.best, place, (here - 1, here + 1)), 2)
-            if gains and gains[0].sigmas > 1:
-                self._accept(gains[0])
+    def _polish(self, player: str) -> bool:
+        """Tell a changed player's closest values apart on the third rung; whether another one is better there."""
+        before = self.best
+        if player == "target_layer_ids":
+            for place, here in enumerate(self.best.taps):
+                self._keep_better(self.proposals.one_tap(self.best, place, (here - 1, here + 1)))
+        else:
+            rivals = self._values(player)
+            if player == "layer_types":
+                rivals += self.proposals.refined_layers(self.best)
+            near = [gain.proposal for gain in self._gains(rivals, 1) if gain.sigmas > -SURE]
+            self._keep_better(near[:RIVALS])
+        return self.best is not before
+
+    def _keep_better(self, proposals: Iterable[Proposal]) -> None:
+        gains = self._gains(proposals, 2)
+        if gains and gains[0].sigmas > 1:
+            self._accept(gains[0])
 
     # Starting and ending
 
