@@ -37,6 +37,7 @@ def reduced(folder):
     return whole(pair)
 
 
+@torch.inference_mode()
 @pytest.mark.parametrize("kind", ["plain", "second", "reduced"])
 def test_it_counts_and_fits_what_the_drafter_itself_would_say(kind, tmp_path):
     pair, recordings = {"plain": lambda: whole(tiny_pair(**MIXED)), "second": second,
