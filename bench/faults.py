@@ -15,6 +15,7 @@ pairs share one file.
 | repaired | AL of the repaired config is less than 2% below the healthy one's (paired, held-out) |
 | single, double, triple | share of counting faults that are named and repaired |
 | false_alarms | searches that accuse a field of a fault that does not count, or of a healthy config (also apart) |
+| false_alarms_innocent | of these, searches that accuse a field nobody touched |
 | median_seconds | median wall time of a search on a counting fault; recording, done once per target, is apart |
 | median_cpu_seconds | the same in processor time, all cores together: what other load does not change |
 | rounds | held-out rounds of the healthy configs; rounds_beyond_300: those whose anchor has 300 tokens before it |
@@ -405,6 +406,7 @@ def summary(outcomes: Sequence[Outcome], benches: Sequence[Bench]) -> dict[str, 
         "median_seconds": _median([o.seconds for o in counted]),
         "median_cpu_seconds": _median([o.cpu_seconds for o in counted]),
         "false_alarms": sum(bool(o.accused) for o in outcomes if not o.counts),
+        "false_alarms_innocent": sum(not set(o.accused) <= set(o.broken) for o in outcomes if not o.counts),
         "false_alarms_healthy": sum(bool(o.accused) for o in healthy),
         "healthy_prompt_sets": len(healthy),
         "no_measurable_effect": [f"{o.pair}: {o.fault}" for o in faults if not o.counts],
